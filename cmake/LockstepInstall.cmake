@@ -1,0 +1,29 @@
+# Installs the library, its public headers (exactly those of the header set), the command, and the package files.
+
+include(CMakePackageConfigHelpers)
+
+set_target_properties(lockstep PROPERTIES INSTALL_RPATH "\$ORIGIN")
+set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
+
+install(TARGETS lockstep EXPORT lockstepTargets
+        FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+        INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(EXPORT lockstepTargets NAMESPACE lockstep:: DESTINATION ${package_folder})
+if(TARGET lockstep_command)
+  set_target_properties(lockstep_command PROPERTIES INSTALL_RPATH "\$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+  install(TARGETS lockstep_command)
+endif()
+
+configure_package_config_file(cmake/lockstepConfig.cmake.in lockstepConfig.cmake INSTALL_DESTINATION ${package_folder})
+write_basic_package_version_file(lockstepConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/lockstepConfig.cmake" "${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake"
+              cmake/LockstepTorch.cmake
+        DESTINATION ${package_folder})
+
+# A pkg-config file that may be moved: its prefix is relative to itself.
+file(RELATIVE_PATH prefix_from_pc "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
+get_target_property(torch_includes torch INTERFACE_INCLUDE_DIRECTORIES)
+list(TRANSFORM torch_includes PREPEND "-I")
+list(JOIN torch_includes " " LOCKSTEP_PC_TORCH_INCLUDES)
+configure_file(cmake/lockstep.pc.in lockstep.pc @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/lockstep.pc" DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

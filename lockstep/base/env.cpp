@@ -1,0 +1,64 @@
+#include "lockstep/base/env.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cstdlib>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::env {
+namespace {
+
+constexpr std::array kVariables{
+    Variable{"LOCKSTEP_COLLECTIVE_TIMEOUT", "600", "Seconds that a replica waits for the others in a collective."},
+    Variable{"LOCKSTEP_LOG", "warn", "What is logged: error, warn, info, debug or off."},
+    Variable{"LOCKSTEP_ONEDNN", "", "Whether LibTorch may use oneDNN: 1 or 0. Unset: yes, except on Arm, where it is slower."},
+};
+
+const Variable& row(std::string_view name) {
+  const auto* found = std::find_if(kVariables.begin(), kVariables.end(), [&](const auto& v) { return v.name == name; });
+  LOCKSTEP_ASSERT(found != kVariables.end(), "the variable must be in the table of env.cpp: name=", name);
+  return *found;
+}
+
+/// Parses the whole of `word` or throws.
+template <typename Number>
+Number number(std::string_view name, const std::string& word, std::string_view what) {
+  Number value{};
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  LOCKSTEP_CHECK_VALUE(error == std::errc() && end == word.data() + word.size(),
+                       "[environment] the variable must be ", what, ": ", name, "=\"", word, "\"");
+  return value;
+}
+
+}  // namespace
+
+std::span<const Variable> variables() { return kVariables; }
+
+std::optional<std::string> given(std::string_view name) {
+  const char* value = std::getenv(row(name).name.data());
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return value;
+}
+
+std::string text(std::string_view name) { return given(name).value_or(std::string(row(name).default_value)); }
+
+bool flag(std::string_view name) {
+  std::string word = text(name);
+  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (word == "1" || word == "true" || word == "on" || word == "yes") return true;
+  LOCKSTEP_CHECK_VALUE(word.empty() || word == "0" || word == "false" || word == "off" || word == "no",
+                       "[environment] the variable must be 1 or 0: ", name, "=\"", word, "\"");
+  return false;
+}
+
+int64_t integer(std::string_view name) { return number<int64_t>(name, text(name), "a whole number"); }
+
+std::chrono::milliseconds seconds(std::string_view name) {
+  const auto value = number<double>(name, text(name), "a number of seconds");
+  return std::chrono::milliseconds(static_cast<int64_t>(value * 1000));
+}
+
+}  // namespace lockstep::env

@@ -1,0 +1,108 @@
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <iostream>
+#include <string>
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <nlohmann/json.hpp>
+#include <torch/cuda.h>
+#include <torch/version.h>
+
+#include "lockstep/base/env.h"
+#include "lockstep/version.h"
+#include "tools/subcommands.h"
+
+namespace lockstep::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Returns the file that the BLAS of this process comes from, or nothing when it is inside LibTorch.
+std::string blas_file() {
+  void* symbol = dlsym(RTLD_DEFAULT, "sgemm_");
+  Dl_info info{};
+  if (symbol == nullptr || dladdr(symbol, &info) == 0 || info.dli_fname == nullptr) return "";
+  return info.dli_fname;
+}
+
+Json blas() {
+  const std::string file = blas_file();
+  Json result{{"library", file.empty() ? "inside LibTorch" : file}};
+  if (auto* config = reinterpret_cast<char* (*)()>(dlsym(RTLD_DEFAULT, "openblas_get_config"))) {
+    result["name"] = config();
+  } else if (at::hasMKL()) {
+    result["name"] = "MKL";
+  } else if (!file.empty() && file.find("openblas") == std::string::npos) {
+    result["name"] = "reference BLAS";
+    result["warning"] = "matrix products are about 10 times slower than with OpenBLAS; install libopenblas0-pthread";
+  } else {
+    result["name"] = file.empty() ? "unknown" : "OpenBLAS";
+  }
+  return result;
+}
+
+Json gpus() {
+  Json result = Json::array();
+  const auto count = static_cast<int64_t>(torch::cuda::device_count());
+  for (int64_t i = 0; i < count; ++i) result.push_back("cuda:" + std::to_string(i));
+  return result;
+}
+
+Json environment() {
+  Json result = Json::object();
+  for (const auto& variable : env::variables()) {
+    if (const auto value = env::given(variable.name)) result[std::string(variable.name)] = *value;
+  }
+  return result;
+}
+
+Json examine() {
+  return Json{
+      {"lockstep", version()},
+      {"libtorch", TORCH_VERSION},
+      {"gpus", gpus()},
+      {"cuda", at::hasCUDA() ? "yes" : "no: this LibTorch has no CUDA, or there is no driver"},
+      {"blas", blas()},
+      {"onednn", at::hasMKLDNN() ? (at::globalContext().userEnabledMkldnn() ? "on" : "off") : "not in this LibTorch"},
+      {"threads", {{"intra_op", at::get_num_threads()}, {"inter_op", at::get_num_interop_threads()}}},
+      {"environment", environment()},
+  };
+}
+
+void print(const Json& report) {
+  for (const auto& [name, value] : report.items()) {
+    if (!value.is_object()) {
+      std::cout << name << ": " << (value.is_string() ? value.get<std::string>() : value.dump()) << '\n';
+      continue;
+    }
+    std::cout << name << ":" << (value.empty() ? " nothing set" : "") << '\n';
+    for (const auto& [key, entry] : value.items()) {
+      std::cout << "  " << key << ": " << (entry.is_string() ? entry.get<std::string>() : entry.dump()) << '\n';
+    }
+  }
+  std::cout << "variables:\n";
+  for (const auto& variable : env::variables()) {
+    std::cout << "  " << variable.name << " [" << variable.default_value << "]  " << variable.meaning << '\n';
+  }
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app) {
+  auto* command = app.add_subcommand("doctor", "Devices, LibTorch, BLAS, threads and environment in force");
+  auto json = std::make_shared<bool>(false);
+  command->add_flag("--json", *json, "Print one JSON object");
+  command->callback([json] {
+    const Json report = examine();
+    if (*json) {
+      std::cout << report.dump() << '\n';
+    } else {
+      print(report);
+    }
+  });
+}
+
+}  // namespace lockstep::tools
