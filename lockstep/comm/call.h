@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <ATen/core/Tensor.h>
+
+#include "lockstep/api.h"
+#include "lockstep/base/reduce_op.h"
+
+namespace lockstep::comm {
+
+/// What one rank is about to do together with the others: the unit that ranks compare and the recorder keeps.
+///
+/// It lives on the calling rank's stack until the collective ends, so the others may read what it refers to.
+struct LOCKSTEP_API Call {
+  /// The public operation, for example "all_reduce". A string literal.
+  std::string_view operation;
+  /// What the rank reads, and what it writes; the same list when it works in place.
+  at::ArrayRef<at::Tensor> inputs{};
+  at::ArrayRef<at::Tensor> outputs{};
+  ReduceOp::Kind reduce_op = ReduceOp::Sum;
+  /// The rank that holds the result or the source, or -1.
+  int root = -1;
+  /// The dimension that may differ in size between ranks, or -1 where shapes must be equal.
+  int64_t free_dimension = -1;
+  /// Anything else that the ranks exchange; not compared.
+  void* payload = nullptr;
+
+  /// Hashes all that must be equal on every rank.
+  uint64_t fingerprint() const;
+  /// Says it in words: `all_reduce(SUM, float32[3, 4], 2 tensors)`.
+  std::string describe() const;
+};
+
+}  // namespace lockstep::comm

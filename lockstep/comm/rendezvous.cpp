@@ -1,0 +1,388 @@
+#include "lockstep/comm/rendezvous.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/backoff.h"
+
+namespace lockstep::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr uint64_t kFailed = 1ull << 63;
+constexpr uint64_t kUnknown = ~0ull;
+constexpr auto kDefaultTimeout = std::chrono::minutes(30);
+
+/// Why a rank will not come again in this round.
+enum Presence : int { kHere, kReturned, kThrew };
+
+std::string message_of(const std::exception_ptr& cause) {
+  if (!cause) return "no reason given";
+  try {
+    std::rethrow_exception(cause);
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an exception that is no std::exception";
+  }
+}
+
+[[noreturn]] void throw_collective(const std::string& text) {
+  throw CollectiveError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, text);
+}
+
+struct alignas(128) Slot {
+  // Published by the rank before it counts itself as arrived, read by the others after all have arrived.
+  std::atomic<const Call*> call{nullptr};
+  std::atomic<uint64_t> fingerprint{0};
+  std::atomic<uint64_t> arrived{0};
+  std::atomic<int> presence{kHere};
+  std::exception_ptr cause;
+
+  // The rank's own.
+  alignas(128) std::atomic<uint64_t> generation{0};
+  std::atomic<uint64_t> sequence{0};
+  std::atomic<bool> inside{false};
+  std::vector<const Call*> calls;
+};
+
+}  // namespace
+
+// Note: one decision per generation. `arrivals` counts the ranks that have come, and carries the failure bit, so all
+// changes of it have one order: a generation takes place if and only if its last rank was counted before the bit was
+// set. `failed_at` keeps the count of that moment. Ranks that are in a generation which takes place read each other's
+// calls, so `depart` waits for all of them whatever happens; ranks of a generation that failed have looked at nothing
+// and may go at once.
+struct Rendezvous::State {
+  State(int size, std::string name)
+      : size(static_cast<uint64_t>(size)), name(std::move(name)), recorder(size), slots(this->size) {
+    for (auto& slot : slots) slot.calls.resize(this->size);
+    const unsigned cores = std::thread::hardware_concurrency();
+    crowded = cores != 0 && this->size > cores;
+  }
+
+  const uint64_t size;
+  const std::string name;
+  bool crowded = false;
+  std::atomic<std::chrono::milliseconds::rep> timeout{std::chrono::milliseconds(kDefaultTimeout).count()};
+  Recorder recorder;
+  std::vector<Slot> slots;
+
+  alignas(128) std::atomic<uint64_t> arrivals{0};
+  alignas(128) std::atomic<uint64_t> departures{0};
+  alignas(128) std::atomic<uint64_t> failed_at{kUnknown};
+  std::atomic<bool> aborted{false};
+  std::atomic<int> sleepers{0};
+  std::mutex mutex;
+  std::condition_variable wake;
+  std::exception_ptr abort_cause;
+
+  enum class Outcome { kWait, kGo, kFail };
+
+  Outcome outcome(uint64_t target) const {
+    const uint64_t word = arrivals.load(std::memory_order_seq_cst);
+    if ((word & kFailed) == 0) return word >= target ? Outcome::kGo : Outcome::kWait;
+    uint64_t count = failed_at.load(std::memory_order_acquire);
+    while (count == kUnknown) {
+      relax_core();
+      count = failed_at.load(std::memory_order_acquire);
+    }
+    return count >= target ? Outcome::kGo : Outcome::kFail;
+  }
+
+  void wake_sleepers() {
+    if (sleepers.load(std::memory_order_seq_cst) == 0) return;
+    { const std::lock_guard lock(mutex); }
+    wake.notify_all();
+  }
+
+  /// Ends the round for every generation that is not complete.
+  void fail() {
+    const uint64_t before = arrivals.fetch_or(kFailed, std::memory_order_seq_cst);
+    if ((before & kFailed) == 0) failed_at.store(before, std::memory_order_seq_cst);
+    wake_sleepers();
+  }
+
+  /// As `fail` with a cause, unless generation `target` is complete by now.
+  bool fail_unless_complete(uint64_t target, const std::string& cause) {
+    uint64_t word = arrivals.load(std::memory_order_seq_cst);
+    while ((word & kFailed) == 0 && word < target) {
+      if (!arrivals.compare_exchange_weak(word, word | kFailed, std::memory_order_seq_cst)) continue;
+      set_cause(std::make_exception_ptr(std::runtime_error(cause)));
+      failed_at.store(word, std::memory_order_seq_cst);
+      wake_sleepers();
+      return true;
+    }
+    return false;
+  }
+
+  void set_cause(std::exception_ptr cause) {
+    const std::lock_guard lock(mutex);
+    if (abort_cause) return;
+    abort_cause = std::move(cause);
+    aborted.store(true, std::memory_order_release);
+  }
+
+  /// Waits until `ready`, spinning first; false at the deadline.
+  template <typename Ready>
+  bool wait(Ready ready, Clock::duration limit) {
+    Backoff backoff(crowded);
+    while (!ready()) {
+      if (!backoff.pause()) return sleep(ready, limit);
+    }
+    return true;
+  }
+
+  template <typename Ready>
+  bool sleep(Ready ready, Clock::duration limit) {
+    std::unique_lock lock(mutex);
+    sleepers.fetch_add(1, std::memory_order_seq_cst);
+    bool done = true;
+    if (limit == Clock::duration::max()) {
+      wake.wait(lock, ready);
+    } else {
+      done = wake.wait_until(lock, Clock::now() + limit, ready);
+    }
+    sleepers.fetch_sub(1, std::memory_order_relaxed);
+    return done;
+  }
+
+  /// Says where a rank is: `rank 0 in all_reduce(SUM, float32[3]) (call 7, group local)`.
+  std::string place(int rank, const Call& call) const {
+    const auto& slot = slots[static_cast<size_t>(rank)];
+    return c10::str("rank ", rank, " of ", size, " waits in ", call.describe(), " (call ",
+                    slot.sequence.load(std::memory_order_relaxed), ", group ", name, ")");
+  }
+
+  std::string missing(uint64_t generation) const {
+    std::ostringstream out;
+    const char* separator = "";
+    for (size_t rank = 0; rank < slots.size(); ++rank) {
+      if (slots[rank].arrived.load(std::memory_order_acquire) > generation) continue;
+      const auto last = recorder.entries(static_cast<int>(rank));
+      out << separator << "rank " << rank << " (last call: " << (last.empty() ? "none" : last.back().describe()) << ")";
+      separator = ", ";
+    }
+    return out.str();
+  }
+
+  /// The reason of a failed round as the waiting rank reports it.
+  std::string reason() {
+    const Slot* gone = nullptr;
+    for (const auto& slot : slots) {
+      const int presence = slot.presence.load(std::memory_order_acquire);
+      if (presence == kThrew || (presence == kReturned && gone == nullptr)) gone = &slot;
+      if (presence == kThrew) break;
+    }
+    if (gone != nullptr && !aborted.load(std::memory_order_acquire)) {
+      const auto rank = gone - slots.data();
+      if (gone->presence.load(std::memory_order_acquire) == kReturned) {
+        return c10::str("replica ", rank, " returned");
+      }
+      return c10::str("replica ", rank, " failed (", message_of(gone->cause), ")");
+    }
+    const std::lock_guard lock(mutex);
+    return c10::str("the group was aborted (", message_of(abort_cause), ")");
+  }
+
+  [[noreturn]] void throw_failed(int rank, const Call& call) {
+    recorder.end(rank, Record::State::kFailed);
+    throw_collective(c10::str("[", call.operation, "] every rank must take part: ", reason(), " while ",
+                              place(rank, call), "; make the same collectives in the same order on every replica"));
+  }
+
+  [[noreturn]] void throw_late(int rank, const Call& call, const std::string& who, Clock::duration limit) {
+    recorder.end(rank, Record::State::kFailed);
+    const double seconds = std::chrono::duration<double>(limit).count();
+    throw_collective(c10::str("[", call.operation, "] every rank must come in time: timeout=", seconds, " s, missing ",
+                              who, " while ", place(rank, call),
+                              "; raise timeout_seconds or see why they do not come"));
+  }
+
+  /// Compares all calls with the first; a difference is the same error on every rank.
+  void compare(int rank, std::span<const Call* const> calls);
+  void depart_from(Slot& slot);
+};
+
+void Rendezvous::State::compare(int rank, std::span<const Call* const> calls) {
+  const uint64_t expected = slots[0].fingerprint.load(std::memory_order_relaxed);
+  size_t other = 1;
+  while (other < slots.size() && slots[other].fingerprint.load(std::memory_order_relaxed) == expected) ++other;
+  if (C10_LIKELY(other >= slots.size())) return;
+
+  auto& slot = slots[static_cast<size_t>(rank)];
+  const std::string text =
+      c10::str("[", calls[static_cast<size_t>(rank)]->operation, "] all ranks must make the same call: rank 0 calls ",
+               calls[0]->describe(), ", rank ", other, " calls ", calls[other]->describe(), " (call ",
+               slot.sequence.load(std::memory_order_relaxed), ", group ", name,
+               "); make the same collectives in the same order with the same shapes on every replica");
+  set_cause(std::make_exception_ptr(std::runtime_error(text)));
+  fail();
+  depart_from(slot);
+  recorder.end(rank, Record::State::kFailed);
+  throw_collective(text);
+}
+
+void Rendezvous::State::depart_from(Slot& slot) {
+  const uint64_t target = (slot.generation.load(std::memory_order_relaxed) + 1) * size;
+  slot.inside.store(false, std::memory_order_relaxed);
+  if (departures.fetch_add(1, std::memory_order_seq_cst) + 1 == target) {
+    wake_sleepers();
+  } else {
+    wait([&] { return departures.load(std::memory_order_seq_cst) >= target; }, Clock::duration::max());
+  }
+  slot.generation.fetch_add(1, std::memory_order_relaxed);
+}
+
+Rendezvous::Rendezvous(int size, std::string name) {
+  LOCKSTEP_CHECK_VALUE(size >= 1, "[Rendezvous] a group needs at least one rank: size=", size);
+  state_ = std::make_unique<State>(size, std::move(name));
+}
+
+Rendezvous::~Rendezvous() = default;
+
+int Rendezvous::size() const { return static_cast<int>(state_->size); }
+const std::string& Rendezvous::name() const { return state_->name; }
+const Recorder& Rendezvous::recorder() const { return state_->recorder; }
+
+void Rendezvous::set_default_timeout(std::chrono::milliseconds timeout) {
+  LOCKSTEP_CHECK_VALUE(timeout.count() > 0, "[Rendezvous] the timeout must be positive: timeout=", timeout.count(),
+                       " ms");
+  state_->timeout.store(timeout.count(), std::memory_order_relaxed);
+}
+
+std::span<const Call* const> Rendezvous::arrive(int rank, const Call& call, std::chrono::milliseconds timeout) {
+  State& state = *state_;
+  LOCKSTEP_ASSERT(rank >= 0 && rank < size(), "rank=", rank);
+  Slot& slot = state.slots[static_cast<size_t>(rank)];
+  LOCKSTEP_CHECK_CONTEXT(!slot.inside.load(std::memory_order_relaxed), "[", call.operation,
+                         "] a collective may not be called inside another one: rank=", rank);
+  const uint64_t generation = slot.generation.load(std::memory_order_relaxed);
+  const uint64_t sequence = slot.sequence.load(std::memory_order_relaxed) + 1;
+  const uint64_t target = (generation + 1) * state.size;
+  slot.sequence.store(sequence, std::memory_order_relaxed);
+  slot.call.store(&call, std::memory_order_relaxed);
+  slot.fingerprint.store(call.fingerprint(), std::memory_order_relaxed);
+  slot.arrived.store(generation + 1, std::memory_order_release);
+  state.recorder.begin(rank, sequence, call);
+
+  const uint64_t before = state.arrivals.fetch_add(1, std::memory_order_seq_cst);
+  if ((before & kFailed) != 0) state.throw_failed(rank, call);
+  if (before + 1 == target) {
+    state.wake_sleepers();
+  } else {
+    auto outcome = State::Outcome::kWait;
+    const auto ready = [&] { return (outcome = state.outcome(target)) != State::Outcome::kWait; };
+    const auto limit = timeout.count() > 0
+                           ? timeout
+                           : std::chrono::milliseconds(state.timeout.load(std::memory_order_relaxed));
+    if (!state.wait(ready, limit)) {
+      const std::string who = state.missing(generation);
+      if (state.fail_unless_complete(target, c10::str("rank ", rank, " waited in vain for ", who))) {
+        state.throw_late(rank, call, who, limit);
+      }
+      outcome = state.outcome(target);
+    }
+    if (outcome == State::Outcome::kFail) state.throw_failed(rank, call);
+  }
+
+  slot.inside.store(true, std::memory_order_relaxed);
+  for (size_t r = 0; r < slot.calls.size(); ++r) {
+    slot.calls[r] = state.slots[r].call.load(std::memory_order_relaxed);
+  }
+  state.compare(rank, slot.calls);
+  return slot.calls;
+}
+
+void Rendezvous::depart(int rank) {
+  State& state = *state_;
+  Slot& slot = state.slots[static_cast<size_t>(rank)];
+  LOCKSTEP_ASSERT(slot.inside.load(std::memory_order_relaxed), "depart without arrive, rank=", rank);
+  state.depart_from(slot);
+  const bool failed = state.aborted.load(std::memory_order_acquire);
+  state.recorder.end(rank, failed ? Record::State::kFailed : Record::State::kDone);
+  LOCKSTEP_CHECK_COLLECTIVE(!failed, "[", name(), "] every rank must finish the collective: ", state.reason(),
+                            " while rank ", rank, " of ", size(), " was in call ",
+                            slot.sequence.load(std::memory_order_relaxed));
+}
+
+void Rendezvous::leave(int rank, std::exception_ptr cause) {
+  State& state = *state_;
+  Slot& slot = state.slots[static_cast<size_t>(rank)];
+  if (slot.presence.load(std::memory_order_relaxed) != kHere) return;
+  const bool threw = cause != nullptr;
+  slot.cause = std::move(cause);
+  slot.presence.store(threw ? kThrew : kReturned, std::memory_order_release);
+  if (slot.inside.load(std::memory_order_relaxed)) {
+    state.set_cause(threw ? slot.cause
+                          : std::make_exception_ptr(std::runtime_error(
+                                c10::str("replica ", rank, " returned in the middle of a collective"))));
+    state.fail();
+    state.depart_from(slot);
+    return;
+  }
+  state.fail();
+}
+
+void Rendezvous::abort(std::exception_ptr cause) {
+  if (!cause) cause = std::make_exception_ptr(std::runtime_error("abort was called"));
+  state_->set_cause(std::move(cause));
+  state_->fail();
+}
+
+void Rendezvous::reset() {
+  State& state = *state_;
+  uint64_t sequence = 0;
+  for (const auto& slot : state.slots) sequence = std::max(sequence, slot.sequence.load(std::memory_order_relaxed));
+  for (auto& slot : state.slots) {
+    slot.arrived.store(0, std::memory_order_relaxed);
+    slot.generation.store(0, std::memory_order_relaxed);
+    slot.sequence.store(sequence, std::memory_order_relaxed);
+    slot.inside.store(false, std::memory_order_relaxed);
+    slot.presence.store(kHere, std::memory_order_relaxed);
+    slot.cause = nullptr;
+  }
+  const std::lock_guard lock(state.mutex);
+  state.abort_cause = nullptr;
+  state.aborted.store(false, std::memory_order_relaxed);
+  state.failed_at.store(kUnknown, std::memory_order_relaxed);
+  state.departures.store(0, std::memory_order_relaxed);
+  state.arrivals.store(0, std::memory_order_seq_cst);
+}
+
+Meeting::Meeting(Rendezvous& rendezvous, int rank, const Call& call, std::chrono::milliseconds timeout)
+    : rendezvous_(rendezvous),
+      rank_(rank),
+      calls_(rendezvous.arrive(rank, call, timeout)),
+      exceptions_(std::uncaught_exceptions()) {}
+
+Meeting::~Meeting() {
+  if (finished_) return;
+  try {
+    if (std::uncaught_exceptions() > exceptions_) {
+      const auto& operation = calls_[static_cast<size_t>(rank_)]->operation;
+      rendezvous_.abort(
+          std::make_exception_ptr(std::runtime_error(c10::str("rank ", rank_, " failed inside ", operation))));
+    }
+    rendezvous_.depart(rank_);
+  } catch (...) {
+    // The failure is the peers' or already on its way; a destructor has nobody to tell.
+    return;
+  }
+}
+
+void Meeting::finish() {
+  finished_ = true;
+  rendezvous_.depart(rank_);
+}
+
+}  // namespace lockstep::comm
