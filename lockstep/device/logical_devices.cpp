@@ -1,7 +1,7 @@
 #include "lockstep/device/logical_devices.h"
 
 #include <algorithm>
-#include <cstdlib>
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -10,6 +10,7 @@
 
 #include <ATen/Context.h>
 
+#include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/device/device_spec.h"
 
@@ -17,6 +18,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::string_view kTypes[] = {"CPU", "GPU"};
+constexpr int kMaxLogicalDevices = 4096;
 
 struct Configuration {
   std::mutex mutex;
@@ -40,13 +42,9 @@ c10::Device torch_device(std::string_view type, int physical_index) {
 }
 
 int default_num_logical_cpus() {
-  const char* text = std::getenv("LOCKSTEP_LOGICAL_CPUS");
-  if (text == nullptr || *text == '\0') return 1;
-  char* end = nullptr;
-  const long count = std::strtol(text, &end, 10);
-  LOCKSTEP_CHECK_VALUE(*end == '\0' && count >= 1 && count <= 4096,
-                       "[list_logical_devices] the environment variable must be a number from 1 to 4096: "
-                       "LOCKSTEP_LOGICAL_CPUS='", text, "'");
+  const int64_t count = env::integer("LOCKSTEP_LOGICAL_CPUS");
+  LOCKSTEP_CHECK_VALUE(count >= 1 && count <= kMaxLogicalDevices, "[environment] the variable must be from 1 to ",
+                       kMaxLogicalDevices, ": LOCKSTEP_LOGICAL_CPUS=", count);
   return static_cast<int>(count);
 }
 
@@ -126,8 +124,8 @@ std::vector<LogicalDevice> list_logical_devices(std::string_view type) {
 
 void set_logical_devices(std::string_view type, int count) {
   const int num_physical = num_physical_devices(type);
-  LOCKSTEP_CHECK_VALUE(count >= 1, "[set_logical_devices] the number of devices must be positive: type='", type,
-                       "', count=", count);
+  LOCKSTEP_CHECK_VALUE(count >= 1 && count <= kMaxLogicalDevices, "[set_logical_devices] the number must be from 1 to ",
+                       kMaxLogicalDevices, ": type='", type, "', count=", count);
   std::vector<int> counts(num_physical);
   for (int i = 0; i < num_physical; ++i) counts[i] = count / num_physical + (i < count % num_physical ? 1 : 0);
   set_logical_devices_per_physical(type, counts);

@@ -51,8 +51,8 @@ LOCKSTEP_API std::vector<LogicalDevice> list_logical_devices(std::string_view ty
 /// Makes `count` logical devices of a type, spread evenly and in order over its physical devices.
 ///
 /// It may be called again at any time, unlike in TensorFlow: strategies that exist keep the devices they were made
-/// with, and only later ones see the change. Throws `c10::ValueError` when `count` is not positive or the machine has
-/// no physical device of the type.
+/// with, and only later ones see the change. Throws `c10::ValueError` when `count` is not in 1 … 4096 or the
+/// machine has no physical device of the type.
 LOCKSTEP_API void set_logical_devices(std::string_view type, int count);
 
 /// Makes `counts[i]` logical devices on the i-th physical device of a type, numbered through.
