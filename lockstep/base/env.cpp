@@ -14,6 +14,7 @@ namespace {
 constexpr std::array kVariables{
     Variable{"LOCKSTEP_COLLECTIVE_TIMEOUT", "600", "Seconds that a replica waits for the others in a collective."},
     Variable{"LOCKSTEP_LOG", "warn", "What is logged: error, warn, info, debug or off."},
+    Variable{"LOCKSTEP_LOGICAL_CPUS", "1", "Number of logical CPU devices where set_logical_devices was not called."},
     Variable{"LOCKSTEP_ONEDNN", "", "Whether LibTorch may use oneDNN: 1 or 0. Unset: yes, except on Arm, where it is slower."},
 };
 
