@@ -1,8 +1,6 @@
 # Tests: one program per folder, because each test file that includes LibTorch costs seconds to compile and link.
 
-include(GoogleTest)
-
-# Adds the test program NAME and registers each of its cases.
+# Adds the test program NAME as one test: loading LibTorch takes half a second, so a process for each case would cost minutes.
 #   lockstep_test(NAME SOURCES file... [LABELS label...] [LIBRARIES target...])
 # Labels: unit (no threads), ranks (replicas as threads), process (several processes), gpu, sanitize (runs under the sanitizers).
 function(lockstep_test name)
@@ -12,8 +10,6 @@ function(lockstep_test name)
   endif()
   lockstep_program(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE GTest::gtest GTest::gmock GTest::gtest_main ${arg_LIBRARIES})
-  gtest_discover_tests(${name}
-    DISCOVERY_MODE PRE_TEST
-    DISCOVERY_TIMEOUT 120
-    PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 300 ENVIRONMENT "${LOCKSTEP_TEST_ENVIRONMENT}")
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 900 ENVIRONMENT "${LOCKSTEP_TEST_ENVIRONMENT}")
 endfunction()

@@ -50,9 +50,9 @@ std::string clock_time() {
   const auto fraction = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
   std::tm parts{};
   localtime_r(&whole, &parts);
-  std::array<char, 16> text{};
-  std::snprintf(text.data(), text.size(), "%02d:%02d:%02d.%03d", parts.tm_hour % 24, parts.tm_min % 60,
-                parts.tm_sec % 61, static_cast<int>(fraction));
+  std::array<char, 32> text{};
+  const size_t length = std::strftime(text.data(), text.size(), "%H:%M:%S", &parts);
+  std::snprintf(text.data() + length, text.size() - length, ".%03d", static_cast<int>(fraction));
   return text.data();
 }
 
