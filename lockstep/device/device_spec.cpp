@@ -74,8 +74,10 @@ class Parser {
     } else if (auto type = type_of_short_form(key); type && words.size() <= 2) {
       add_device(*type, words.size() == 2 ? words[1] : "*", component);
     } else {
-      fail("a component must be job:NAME, replica:N, task:N, device:TYPE:N, or one of cpu, gpu, tpu, cuda with or "
-           "without :N", component);
+      fail(
+          "a component must be job:NAME, replica:N, task:N, device:TYPE:N, or one of cpu, gpu, tpu, cuda with or "
+          "without :N",
+          component);
     }
   }
 
@@ -94,8 +96,9 @@ class Parser {
   }
 
   [[noreturn]] void fail(std::string_view rule, std::string_view component) const {
-    throw c10::ValueError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-                          c10::str("[DeviceSpec::parse] ", rule, ": component='", component, "', string='", text_, "'"));
+    throw c10::ValueError(
+        {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+        c10::str("[DeviceSpec::parse] ", rule, ": component='", component, "', string='", text_, "'"));
   }
 
   std::string_view text_;
@@ -172,13 +175,17 @@ std::string DeviceSpec::to_string() const {
 std::ostream& operator<<(std::ostream& out, const DeviceSpec& spec) { return out << spec.to_string(); }
 
 std::string canonicalize(std::string_view device, std::string_view fallback, MissingJob missing_job) {
-  return default_spec(missing_job).merged_with(parse_strictly(fallback)).merged_with(parse_strictly(device)).to_string();
+  return default_spec(missing_job)
+      .merged_with(parse_strictly(fallback))
+      .merged_with(parse_strictly(device))
+      .to_string();
 }
 
 std::string canonicalize_without_job_and_task(std::string_view device) {
   return default_spec(MissingJob::kLeftOut)
       .merged_with(parse_strictly(device))
       .with_job(std::nullopt)
+      .with_replica(0)
       .with_task(std::nullopt)
       .to_string();
 }

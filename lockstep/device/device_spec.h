@@ -32,7 +32,8 @@ class LOCKSTEP_API DeviceSpec {
   /// Parses a device string; throws `c10::ValueError` that names the faulty component.
   ///
   /// The short form knows CPU, GPU, TPU and CUDA in any case and makes them capitals (CUDA becomes GPU). The long form
-  /// `device:TYPE:INDEX` takes any type and keeps its case, but for `cpu` and `gpu`. An index `*` is an unspecified one.
+  /// `device:TYPE:INDEX` takes any type and keeps its case, but for `cpu` and `gpu`. An index `*` is an unspecified
+  /// one.
   static DeviceSpec parse(std::string_view text);
 
   const std::optional<std::string>& job() const { return job_; }
@@ -85,7 +86,7 @@ enum class MissingJob {
 LOCKSTEP_API std::string canonicalize(std::string_view device, std::string_view fallback = "",
                                       MissingJob missing_job = MissingJob::kLocalhost);
 
-/// Returns the canonical name of `device` without job and task: relative to whichever worker uses it.
+/// Returns replica 0, type and index of `device`, without job and task: relative to whichever worker uses it.
 LOCKSTEP_API std::string canonicalize_without_job_and_task(std::string_view device);
 
 /// Returns CPU 0 of the job, replica and task that `device` names.

@@ -10,7 +10,8 @@
 
 /// Logical devices: what strategies place replicas on.
 ///
-/// Every GPU is one logical device, and the machine's processors are one logical CPU, unless the program says otherwise:
+/// Every GPU is one logical device, and the machine's processors are one logical CPU, unless the program says
+/// otherwise:
 ///
 ///     lockstep::set_logical_devices("CPU", 4);           // CPU:0 to CPU:3, for four replicas on one machine
 ///     lockstep::set_logical_devices("GPU", 2);           // two logical GPUs on one card, or one on each of two

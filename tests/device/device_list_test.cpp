@@ -31,7 +31,9 @@ std::string message_of_resolving(const std::vector<std::string>& devices) {
   return "";
 }
 
-TEST_F(DeviceListTest, KeepsTheOrder) { EXPECT_THAT(resolve_device_list({"cpu:1", "CPU:0"}), ElementsAre(kCpu1, kCpu0)); }
+TEST_F(DeviceListTest, KeepsTheOrder) {
+  EXPECT_THAT(resolve_device_list({"cpu:1", "CPU:0"}), ElementsAre(kCpu1, kCpu0));
+}
 
 TEST_F(DeviceListTest, AnEmptyListIsEveryGpuElseEveryCpu) {
   if (!list_physical_devices("GPU").empty()) GTEST_SKIP() << "the machine has a GPU";

@@ -73,10 +73,9 @@ TEST_F(LogicalDevicesTest, RefusesImpossibleNumbersAndTypes) {
 
 TEST_F(LogicalDevicesTest, SaysWhichDevicesThereAreAndHowToHaveMore) {
   EXPECT_FALSE(has_logical_device(kCpu2));
-  EXPECT_THAT(message_of_finding(kCpu2),
-              AllOf(HasSubstr("device='/job:localhost/replica:0/task:0/device:CPU:2'"),
-                    HasSubstr("existing=[/job:localhost/replica:0/task:0/device:CPU:0"),
-                    HasSubstr("set_logical_devices(\"CPU\", 3)")));
+  EXPECT_THAT(message_of_finding(kCpu2), AllOf(HasSubstr("device='/job:localhost/replica:0/task:0/device:CPU:2'"),
+                                               HasSubstr("existing=[/job:localhost/replica:0/task:0/device:CPU:0"),
+                                               HasSubstr("set_logical_devices(\"CPU\", 3)")));
   EXPECT_THAT(message_of_finding("/job:localhost/replica:0/task:0/device:TPU:0"), HasSubstr("has no TPU"));
   EXPECT_THAT(message_of_finding("/job:worker/replica:0/task:0/device:CPU:0"), HasSubstr("other processes"));
   set_logical_devices("CPU", 3);

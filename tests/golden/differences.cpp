@@ -1,0 +1,129 @@
+#include "tests/golden/differences.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <string_view>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/device/device_spec.h"
+#include "tests/golden/compare.h"
+
+namespace lockstep::golden {
+namespace {
+
+bool is_call(const Case& test_case, std::initializer_list<std::string_view> calls) {
+  return std::count(calls.begin(), calls.end(), test_case.call) > 0;
+}
+
+/// Returns the devices that a strategy of the devices topic is made with.
+Json devices_of(const Case& test_case) {
+  const Json devices = test_case.field("devices");
+  return devices.is_array() ? devices : Json::array({test_case.field("device")});
+}
+
+bool is_missing_device(const Case& test_case, const Json& device) {
+  if (!device.is_string()) return false;
+  try {
+    const DeviceSpec spec = DeviceSpec::parse(canonicalize(device.get<std::string>()));
+    const std::string count = spec.type() == "CPU" ? "logical_cpus" : spec.type() == "GPU" ? "logical_gpus" : "";
+    const int num_devices = count.empty() ? 0 : test_case.in.value(count, 0);
+    return spec.job() != "localhost" || spec.task() != 0 || *spec.index() < 0 || *spec.index() >= num_devices;
+  } catch (const c10::Error&) {
+    return false;
+  }
+}
+
+bool makes_strategy_on_missing_device(const Case& test_case) {
+  if (!is_call(test_case, {"MirroredStrategy", "OneDeviceStrategy", "OneDeviceStrategy_run"})) return false;
+  const Json devices = devices_of(test_case);
+  return std::any_of(devices.begin(), devices.end(), [&](const Json& d) { return is_missing_device(test_case, d); });
+}
+
+bool mixes_localhost_and_no_job(const Case& test_case) {
+  if (test_case.call != "MirroredStrategy") return false;
+  const Json devices = devices_of(test_case);
+  const auto num_named = std::count_if(devices.begin(), devices.end(), [](const Json& device) {
+    return device.is_string() && device.get<std::string>().starts_with("/job:localhost");
+  });
+  return num_named > 0 && num_named < static_cast<int64_t>(devices.size());
+}
+
+Json strategy_on_canonical_devices(const Case& test_case) {
+  Json names = Json::array();
+  for (const Json& device : devices_of(test_case)) names.push_back(canonicalize(device.get<std::string>()));
+  return {{"num_replicas_in_sync", names.size()}, {"worker_devices", names}, {"parameter_devices", names}};
+}
+
+bool has_number_as_device(const Case& test_case) {
+  if (test_case.call != "MirroredStrategy") return false;
+  const Json devices = devices_of(test_case);
+  return std::any_of(devices.begin(), devices.end(), [](const Json& device) { return device.is_number(); });
+}
+
+void add_devices(std::vector<Difference>& table) {
+  table.push_back({"device that does not exist", "devices", makes_strategy_on_missing_device,
+                   "accepts it; operations land on some other device that exists (soft placement)",
+                   "ValueError that lists the devices there are and says how to make more",
+                   "a program that asks for a GPU and silently runs on the CPU is a wrong program",
+                   expect_error("ValueError", "there is no such device")});
+  table.push_back({"localhost beside no job", "devices", mixes_localhost_and_no_job,
+                   "RuntimeError: counts `/job:localhost/cpu:0` and `/cpu:1` as two workers",
+                   "the two devices, which both belong to this process",
+                   "both spellings have the same canonical job, so they are one worker",
+                   expect_value(strategy_on_canonical_devices)});
+  table.push_back({"number that does not fit", "devices",
+                   [](const Case& c) { return c.text("string").find("99999999999999999999") != std::string::npos; },
+                   "keeps an index of any size", "ValueError: a number in a device string must fit 32 bits",
+                   "LibTorch numbers devices with 8 bits; no such device can exist",
+                   expect_error("ValueError", "must fit 32 bits")});
+  table.push_back({"number as a device", "devices", has_number_as_device,
+                   "takes 0 for an unspecified device, and fails for other numbers", "does not compile",
+                   "a list of devices is a list of texts", expect_no_compile()});
+}
+
+std::vector<Difference> make_table() {
+  std::vector<Difference> table;
+  add_devices(table);
+  return table;
+}
+
+}  // namespace
+
+Check expect_error(std::string type, std::string part) {
+  return [type = std::move(type), part = std::move(part)](const Case&,
+                                                          const Outcome& outcome) -> std::optional<std::string> {
+    const bool fits =
+        outcome.kind == Outcome::Kind::kError && outcome.type == type && outcome.text.find(part) != std::string::npos;
+    if (fits) return std::nullopt;
+    return "the rule promises " + type + " with '" + part + "' in its message";
+  };
+}
+
+Check expect_value(std::function<Json(const Case&)> expected) {
+  return [expected = std::move(expected)](const Case& test_case, const Outcome& outcome) -> std::optional<std::string> {
+    if (outcome.kind != Outcome::Kind::kValue) return "the rule promises a value";
+    return mismatch(expected(test_case), outcome.value);
+  };
+}
+
+Check expect_no_compile() {
+  return [](const Case&, const Outcome& outcome) -> std::optional<std::string> {
+    if (outcome.kind == Outcome::Kind::kDoesNotCompile) return std::nullopt;
+    return "the rule promises that the call does not compile";
+  };
+}
+
+const std::vector<Difference>& differences() {
+  static const std::vector<Difference> table = make_table();
+  return table;
+}
+
+const Difference* find_difference(const Case& test_case) {
+  for (const Difference& rule : differences()) {
+    if (rule.topic == test_case.topic && rule.applies(test_case)) return &rule;
+  }
+  return nullptr;
+}
+
+}  // namespace lockstep::golden

@@ -1,0 +1,26 @@
+#include "tests/golden/drivers.h"
+
+#include <array>
+
+namespace lockstep::golden {
+namespace {
+
+constexpr std::array kTopics{
+    Topic{"devices", run_devices},
+    Topic{"contexts", run_contexts},
+    Topic{"values", run_values},
+    Topic{"reduce_gather", run_reduce_gather},
+    Topic{"replica_context", run_replica_context},
+    Topic{"variables", run_variables},
+    Topic{"variables_read", run_variables_read},
+    Topic{"variables_write", run_variables_write},
+    Topic{"cross_device", run_cross_device},
+    Topic{"losses", run_losses},
+    Topic{"training", run_training},
+};
+
+}  // namespace
+
+std::span<const Topic> topics() { return kTopics; }
+
+}  // namespace lockstep::golden
