@@ -50,6 +50,7 @@ uint64_t Call::fingerprint() const {
   uint64_t hash = mix_text(inputs.size(), operation);
   hash = mix(hash, static_cast<uint64_t>(reduce_op) << 32 | static_cast<uint32_t>(root));
   hash = mix(hash, static_cast<uint64_t>(free_dimension));
+  if (payload_type != nullptr) hash = mix(hash, payload_type->hash_code());
   for (const auto& tensor : inputs) hash = mix_tensor(hash, tensor, free_dimension);
   return hash;
 }

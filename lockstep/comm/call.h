@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <typeinfo>
 
 #include <ATen/core/Tensor.h>
 
@@ -25,8 +26,9 @@ struct LOCKSTEP_API Call {
   int root = -1;
   /// The dimension that may differ in size between ranks, or -1 where shapes must be equal.
   int64_t free_dimension = -1;
-  /// Anything else that the ranks exchange; not compared.
+  /// Anything else that the ranks exchange, and its type; only the type is compared.
   void* payload = nullptr;
+  const std::type_info* payload_type = nullptr;
 
   /// Hashes all that must be equal on every rank.
   uint64_t fingerprint() const;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
 #include "lockstep/comm/backoff.h"
 
 namespace lockstep::comm {
@@ -18,6 +19,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kFailed = 1ull << 63;
 constexpr uint64_t kUnknown = ~0ull;
+constexpr Clock::duration kReminder = std::chrono::seconds(60);
 constexpr auto kDefaultTimeout = std::chrono::minutes(30);
 
 /// Why a rank will not come again in this round.
@@ -132,27 +134,31 @@ struct Rendezvous::State {
     aborted.store(true, std::memory_order_release);
   }
 
-  /// Waits until `ready`, spinning first; false at the deadline.
-  template <typename Ready>
-  bool wait(Ready ready, Clock::duration limit) {
+  /// Waits until `ready`, spinning first; false at the deadline. `remind` is called while it takes long.
+  template <typename Ready, typename Remind>
+  bool wait(Ready ready, Clock::duration limit, Remind remind) {
     Backoff backoff(crowded);
     while (!ready()) {
-      if (!backoff.pause()) return sleep(ready, limit);
+      if (!backoff.pause()) return sleep(ready, limit, remind);
     }
     return true;
   }
 
-  template <typename Ready>
-  bool sleep(Ready ready, Clock::duration limit) {
-    std::unique_lock lock(mutex);
-    sleepers.fetch_add(1, std::memory_order_seq_cst);
-    bool done = true;
-    if (limit == Clock::duration::max()) {
-      wake.wait(lock, ready);
-    } else {
-      done = wake.wait_until(lock, Clock::now() + limit, ready);
+  template <typename Ready, typename Remind>
+  bool sleep(Ready ready, Clock::duration limit, Remind remind) {
+    Clock::duration left = limit;
+    bool done = false;
+    while (!done && left > Clock::duration::zero()) {
+      const auto slice = std::min<Clock::duration>(left, kReminder);
+      {
+        std::unique_lock lock(mutex);
+        sleepers.fetch_add(1, std::memory_order_seq_cst);
+        done = wake.wait_until(lock, Clock::now() + slice, ready);
+        sleepers.fetch_sub(1, std::memory_order_relaxed);
+      }
+      if (limit != Clock::duration::max()) left -= slice;
+      if (!done && slice == kReminder) remind();
     }
-    sleepers.fetch_sub(1, std::memory_order_relaxed);
     return done;
   }
 
@@ -238,7 +244,11 @@ void Rendezvous::State::depart_from(Slot& slot) {
   if (departures.fetch_add(1, std::memory_order_seq_cst) + 1 == target) {
     wake_sleepers();
   } else {
-    wait([&] { return departures.load(std::memory_order_seq_cst) >= target; }, Clock::duration::max());
+    const auto remind = [&] {
+      LOCKSTEP_LOG(Warn) << "rank " << &slot - slots.data() << " of group " << name << " has done its part of call "
+                         << slot.sequence.load(std::memory_order_relaxed) << " and waits for the other ranks";
+    };
+    wait([&] { return departures.load(std::memory_order_seq_cst) >= target; }, Clock::duration::max(), remind);
   }
   slot.generation.fetch_add(1, std::memory_order_relaxed);
 }
@@ -285,7 +295,10 @@ std::span<const Call* const> Rendezvous::arrive(int rank, const Call& call, std:
     const auto limit = timeout.count() > 0
                            ? timeout
                            : std::chrono::milliseconds(state.timeout.load(std::memory_order_relaxed));
-    if (!state.wait(ready, limit)) {
+    const auto remind = [&] {
+      LOCKSTEP_LOG(Warn) << state.place(rank, call) << " for " << state.missing(generation);
+    };
+    if (!state.wait(ready, limit, remind)) {
       const std::string who = state.missing(generation);
       if (state.fail_unless_complete(target, c10::str("rank ", rank, " waited in vain for ", who))) {
         state.throw_late(rank, call, who, limit);
@@ -357,32 +370,6 @@ void Rendezvous::reset() {
   state.failed_at.store(kUnknown, std::memory_order_relaxed);
   state.departures.store(0, std::memory_order_relaxed);
   state.arrivals.store(0, std::memory_order_seq_cst);
-}
-
-Meeting::Meeting(Rendezvous& rendezvous, int rank, const Call& call, std::chrono::milliseconds timeout)
-    : rendezvous_(rendezvous),
-      rank_(rank),
-      calls_(rendezvous.arrive(rank, call, timeout)),
-      exceptions_(std::uncaught_exceptions()) {}
-
-Meeting::~Meeting() {
-  if (finished_) return;
-  try {
-    if (std::uncaught_exceptions() > exceptions_) {
-      const auto& operation = calls_[static_cast<size_t>(rank_)]->operation;
-      rendezvous_.abort(
-          std::make_exception_ptr(std::runtime_error(c10::str("rank ", rank_, " failed inside ", operation))));
-    }
-    rendezvous_.depart(rank_);
-  } catch (...) {
-    // The failure is the peers' or already on its way; a destructor has nobody to tell.
-    return;
-  }
-}
-
-void Meeting::finish() {
-  finished_ = true;
-  rendezvous_.depart(rank_);
 }
 
 }  // namespace lockstep::comm

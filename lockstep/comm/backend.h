@@ -1,0 +1,28 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "lockstep/api.h"
+
+namespace lockstep::comm {
+
+/// One engine that can carry collectives.
+struct LOCKSTEP_API Backend {
+  std::string_view name;
+  /// What the ranks of its groups are, in words.
+  std::string_view ranks;
+  /// Kinds of device whose tensors it takes.
+  std::string_view devices;
+  bool available = false;
+  /// Why it cannot be used; empty where it can.
+  std::string_view why_not;
+};
+
+/// Returns all engines that lockstep knows, usable or not.
+LOCKSTEP_API std::span<const Backend> backends();
+
+/// Returns the engine of that name; c10::ValueError lists the known ones.
+LOCKSTEP_API const Backend& find_backend(std::string_view name);
+
+}  // namespace lockstep::comm

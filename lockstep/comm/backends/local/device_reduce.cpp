@@ -1,0 +1,63 @@
+#include "lockstep/comm/backends/local/device_reduce.h"
+
+#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+namespace lockstep::comm {
+namespace {
+
+at::Tensor combine(const at::Tensor& a, const at::Tensor& b, ReduceOp op) {
+  if (op == ReduceOp::Min) return at::minimum(a, b);
+  if (op == ReduceOp::Max) return at::maximum(a, b);
+  return at::add(a, b);
+}
+
+}  // namespace
+
+void synchronize(at::TensorList tensors) {
+  if (tensors.empty() || tensors[0].is_cpu()) return;
+  const c10::impl::VirtualGuardImpl guard(tensors[0].device().type());
+  guard.getStream(tensors[0].device()).synchronize();
+}
+
+at::Tensor reduce_on_device(std::span<const Call* const> calls, size_t index, ReduceOp op, at::Device device) {
+  const auto dtype = calls[0]->inputs[index].scalar_type();
+  const bool narrow = dtype == at::kHalf || dtype == at::kBFloat16;
+  std::vector<at::Tensor> values;
+  for (const Call* call : calls) {
+    values.push_back(call->inputs[index].detach().to(device, narrow ? at::kFloat : dtype));
+  }
+  for (size_t stride = 1; stride < values.size(); stride *= 2) {
+    for (size_t i = 0; i + stride < values.size(); i += 2 * stride) {
+      values[i] = combine(values[i], values[i + stride], op);
+    }
+  }
+  if (op == ReduceOp::Mean) values[0] = at::div(values[0], static_cast<double>(calls.size()));
+  return values[0].to(dtype);
+}
+
+at::Tensor concatenate_sparse(std::span<const Call* const> calls, size_t index, ReduceOp op, at::Device device) {
+  std::vector<at::Tensor> indices;
+  std::vector<at::Tensor> values;
+  for (const Call* call : calls) {
+    indices.push_back(call->inputs[index]._indices().detach().to(device));
+    values.push_back(call->inputs[index]._values().detach().to(device));
+  }
+  at::Tensor all_values = at::cat(values);
+  if (op == ReduceOp::Mean) all_values = at::div(all_values, static_cast<double>(calls.size()));
+  return at::_sparse_coo_tensor_unsafe(at::cat(indices, 1), all_values, calls[0]->inputs[index].sizes(),
+                                       all_values.options().layout(at::kSparse));
+}
+
+at::Tensor concatenate(std::span<const Call* const> calls, size_t index, int64_t dim, at::Device device) {
+  std::vector<at::Tensor> parts;
+  for (const Call* call : calls) parts.push_back(call->inputs[index].detach().to(device));
+  return at::cat(parts, dim);
+}
+
+}  // namespace lockstep::comm

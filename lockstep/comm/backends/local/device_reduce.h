@@ -1,0 +1,25 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "lockstep/base/reduce_op.h"
+#include "lockstep/comm/call.h"
+
+namespace lockstep::comm {
+
+/// Waits until all that was queued on the current stream of the tensor's device is done; nothing to do on a CPU.
+void synchronize(at::TensorList tensors);
+
+/// Reduces tensor number `index` of all calls with LibTorch's own operators, in the tree order, onto `device`.
+at::Tensor reduce_on_device(std::span<const Call* const> calls, size_t index, ReduceOp op, at::Device device);
+
+/// Concatenates the sparse tensors number `index` of all calls in rank order, onto `device`.
+at::Tensor concatenate_sparse(std::span<const Call* const> calls, size_t index, ReduceOp op, at::Device device);
+
+/// Concatenates the tensors number `index` of all calls along `dim`, onto `device`.
+at::Tensor concatenate(std::span<const Call* const> calls, size_t index, int64_t dim, at::Device device);
+
+}  // namespace lockstep::comm

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "lockstep/api.h"
+#include "lockstep/base/reduce_op.h"
+#include "lockstep/comm/options.h"
+
+namespace lockstep::comm {
+
+class GroupImpl;
+
+/// Collectives over the ranks of a group.
+///
+///     std::vector<Group> groups = make_local_groups(rendezvous);   // one handle for each rank
+///     // on the thread of each rank:
+///     groups[rank].all_reduce_(gradients, "mean");
+///
+/// Every rank makes the same calls in the same order with the same shapes; a difference is a CollectiveError on all of
+/// them. Results are the same bits on every rank and in every run: values are combined in one fixed binary tree over the
+/// ranks, whatever the size or number of tensors; half and bfloat16 are summed in float and rounded once. Min and max
+/// pass NaN on. A name with a trailing underscore works in place. Nothing is recorded for autograd.
+///
+/// A cheap value handle of one rank; each rank is used by one thread at a time.
+class LOCKSTEP_API Group {
+ public:
+  explicit Group(std::shared_ptr<GroupImpl> impl);
+
+  int rank() const;
+  int size() const;
+  const std::string& name() const;
+
+  /// Leaves the reduction over all ranks on every rank.
+  ///
+  /// Sparse tensors are concatenated in rank order, without adding equal indices. The mean of integers is floating
+  /// point (float32 of 8 and 16 bits, else float64), so it exists out of place only.
+  std::vector<at::Tensor> all_reduce(at::TensorList tensors, ReduceOp op = ReduceOp::Sum,
+                                     const CommunicationOptions& options = {}) const;
+  at::Tensor all_reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::Sum,
+                        const CommunicationOptions& options = {}) const;
+  void all_reduce_(at::TensorList tensors, ReduceOp op = ReduceOp::Sum, const CommunicationOptions& options = {}) const;
+
+  /// Leaves the reduction on `root` alone: other ranks get an empty list, or an undefined tensor; in place they keep
+  /// their values.
+  std::vector<at::Tensor> reduce(at::TensorList tensors, int root, ReduceOp op = ReduceOp::Sum,
+                                 const CommunicationOptions& options = {}) const;
+  at::Tensor reduce(const at::Tensor& tensor, int root, ReduceOp op = ReduceOp::Sum,
+                    const CommunicationOptions& options = {}) const;
+  void reduce_(at::TensorList tensors, int root, ReduceOp op = ReduceOp::Sum,
+               const CommunicationOptions& options = {}) const;
+
+  /// Leaves the values of `root` on every rank.
+  std::vector<at::Tensor> broadcast(at::TensorList tensors, int root, const CommunicationOptions& options = {}) const;
+  at::Tensor broadcast(const at::Tensor& tensor, int root, const CommunicationOptions& options = {}) const;
+  void broadcast_(at::TensorList tensors, int root, const CommunicationOptions& options = {}) const;
+
+  /// Concatenates the tensors of all ranks along `dim` (negative counts from the end); sizes along it may differ.
+  std::vector<at::Tensor> all_gather(at::TensorList tensors, int64_t dim = 0,
+                                     const CommunicationOptions& options = {}) const;
+  at::Tensor all_gather(const at::Tensor& tensor, int64_t dim = 0, const CommunicationOptions& options = {}) const;
+
+  /// The same on `root` alone; other ranks get an empty list, or an undefined tensor.
+  std::vector<at::Tensor> gather(at::TensorList tensors, int64_t dim, int root,
+                                 const CommunicationOptions& options = {}) const;
+  at::Tensor gather(const at::Tensor& tensor, int64_t dim, int root, const CommunicationOptions& options = {}) const;
+
+  /// Reduces over all ranks and leaves each rank its share of the rows; the first ranks take one more where the number
+  /// of rows is no multiple of the number of ranks.
+  at::Tensor reduce_scatter(const at::Tensor& tensor, ReduceOp op = ReduceOp::Sum,
+                            const CommunicationOptions& options = {}) const;
+
+  /// Returns when every rank has called it.
+  void barrier(const CommunicationOptions& options = {}) const;
+
+ private:
+  std::shared_ptr<GroupImpl> impl_;
+};
+
+/// The rows that `rank` of `size` takes of `rows`: first row and number.
+struct LOCKSTEP_API RowShare {
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+LOCKSTEP_API RowShare row_share(int64_t rows, int rank, int size);
+
+}  // namespace lockstep::comm

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <ostream>
+#include <string_view>
+
+#include "lockstep/api.h"
+
+/// Hints for collectives.
+///
+///     context.all_reduce("sum", gradients, {.bytes_per_pack = 50 << 20, .timeout_seconds = 120.0});
+namespace lockstep {
+
+/// Which engine carries a collective between devices. Made from its name too, in any case.
+class LOCKSTEP_API CommunicationImplementation {
+ public:
+  enum Kind {
+    /// The fastest that works for the tensors at hand.
+    Auto,
+    /// Exchange between CPUs, or through them.
+    Ring,
+    /// NVIDIA's library between GPUs.
+    Nccl,
+  };
+
+  constexpr CommunicationImplementation(Kind kind) : kind_(kind) {}  // NOLINT: implicit, as an enumerator
+  CommunicationImplementation(std::string_view name);                // NOLINT: "ring" is as good as Ring
+  CommunicationImplementation(const char* name) : CommunicationImplementation(std::string_view(name)) {}  // NOLINT
+
+  constexpr operator Kind() const { return kind_; }  // NOLINT
+
+  /// Returns "AUTO", "RING" or "NCCL".
+  std::string_view name() const;
+
+ private:
+  Kind kind_;
+};
+
+LOCKSTEP_API std::ostream& operator<<(std::ostream& out, CommunicationImplementation implementation);
+
+struct LOCKSTEP_API CommunicationOptions {
+  /// Gathers small tensors into packs that are at least this large; 0 makes one pack of all.
+  int64_t bytes_per_pack = 0;
+  /// How long a rank waits for the others; nothing takes the group's own limit, 0 or less the largest one.
+  std::optional<double> timeout_seconds = std::nullopt;
+  CommunicationImplementation implementation = CommunicationImplementation::Auto;
+
+  bool operator==(const CommunicationOptions&) const = default;
+
+  /// Throws c10::ValueError where a field is out of range. Everything that takes options calls it.
+  void validate() const;
+
+  /// Returns these options, with the fields of `other` that differ from their defaults in their place.
+  CommunicationOptions merge(const CommunicationOptions& other) const;
+
+  /// The limit of one wait, or zero where the group's own holds.
+  std::chrono::milliseconds timeout() const;
+};
+
+/// Earlier names of the same things.
+using CollectiveHints = CommunicationOptions;
+using CollectiveCommunication = CommunicationImplementation;
+
+}  // namespace lockstep
