@@ -1,0 +1,57 @@
+# Thin: every target calls a CMake preset or a script. `make` alone prints this list.
+
+GOLDEN ?= tests/golden/data
+PREFIX ?= $(CURDIR)/build/install
+JOBS   ?= $(shell nproc)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build test demo golden lint fmt bench asan tsan install clean
+
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Install the packages that are missing (Debian 12)
+	@scripts/setup.sh
+
+build: setup ## Configure and build everything, optimised, into build/release
+	cmake --preset release
+	cmake --build --preset release --parallel $(JOBS)
+
+test: build ## Build, then run all tests
+	ctest --preset release
+
+demo: setup ## Train on handwritten digits on one and on all replicas
+	cmake --preset release
+	cmake --build --preset release --parallel $(JOBS) --target digits
+	build/release/bin/digits
+
+golden: setup ## Compare with TensorFlow's own answers; GOLDEN=DIR for another folder of them
+	cmake --preset release
+	cmake --build --preset release --parallel $(JOBS) --target lockstep_golden
+	build/release/bin/lockstep_golden $(GOLDEN)
+
+lint: setup ## Check format, layers, headers and scripts
+	cmake --preset release
+	scripts/lint.sh
+
+fmt: setup ## Format all sources in place
+	scripts/format.sh -i
+
+bench: build ## Measure collectives, run and the training step against this machine's limits
+	build/release/bin/lockstep bench all
+
+asan: setup ## Run the tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	cmake --preset asan
+	cmake --build --preset asan --parallel $(JOBS)
+	ctest --preset asan
+
+tsan: setup ## Run the tests under ThreadSanitizer
+	cmake --preset tsan
+	cmake --build --preset tsan --parallel $(JOBS)
+	ctest --preset tsan
+
+install: build ## Install to PREFIX
+	cmake --install build/release --prefix $(PREFIX)
+
+clean: ## Remove everything that was built
+	rm -rf build

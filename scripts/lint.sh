@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Runs every check of the sources that is no test, and tells at the end which of them failed.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit
+
+failed=()
+check() {
+  local name=$1
+  shift
+  echo "lint: $name"
+  "$@" || failed+=("$name")
+}
+
+check format scripts/format.sh
+check layers scripts/check_layers.py
+check shellcheck shellcheck scripts/*.sh .ci/run
+check headers scripts/check_headers.py --build build/release
+
+if ((${#failed[@]})); then
+  echo "lint: failed: ${failed[*]}" >&2
+  exit 1
+fi
+echo "lint: all is well"
