@@ -5,7 +5,6 @@
 #include <condition_variable>
 #include <mutex>
 #include <sstream>
-#include <thread>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -55,6 +54,7 @@ struct alignas(128) Slot {
   std::atomic<uint64_t> sequence{0};
   std::atomic<bool> inside{false};
   std::vector<const Call*> calls;
+  Patience patience;
 };
 
 }  // namespace
@@ -68,13 +68,10 @@ struct Rendezvous::State {
   State(int size, std::string name)
       : size(static_cast<uint64_t>(size)), name(std::move(name)), recorder(size), slots(this->size) {
     for (auto& slot : slots) slot.calls.resize(this->size);
-    const unsigned cores = std::thread::hardware_concurrency();
-    crowded = cores != 0 && this->size > cores;
   }
 
   const uint64_t size;
   const std::string name;
-  bool crowded = false;
   std::atomic<std::chrono::milliseconds::rep> timeout{std::chrono::milliseconds(kDefaultTimeout).count()};
   Recorder recorder;
   std::vector<Slot> slots;
@@ -136,8 +133,8 @@ struct Rendezvous::State {
 
   /// Waits until `ready`, spinning first; false at the deadline. `remind` is called while it takes long.
   template <typename Ready, typename Remind>
-  bool wait(Ready ready, Clock::duration limit, Remind remind) {
-    Backoff backoff(crowded);
+  bool wait(Patience& patience, Ready ready, Clock::duration limit, Remind remind) {
+    Backoff backoff(patience);
     while (!ready()) {
       if (!backoff.pause()) return sleep(ready, limit, remind);
     }
@@ -248,7 +245,8 @@ void Rendezvous::State::depart_from(Slot& slot) {
       LOCKSTEP_LOG(Warn) << "rank " << &slot - slots.data() << " of group " << name << " has done its part of call "
                          << slot.sequence.load(std::memory_order_relaxed) << " and waits for the other ranks";
     };
-    wait([&] { return departures.load(std::memory_order_seq_cst) >= target; }, Clock::duration::max(), remind);
+    const auto ready = [&] { return departures.load(std::memory_order_seq_cst) >= target; };
+    wait(slot.patience, ready, Clock::duration::max(), remind);
   }
   slot.generation.fetch_add(1, std::memory_order_relaxed);
 }
@@ -298,7 +296,7 @@ std::span<const Call* const> Rendezvous::arrive(int rank, const Call& call, std:
     const auto remind = [&] {
       LOCKSTEP_LOG(Warn) << state.place(rank, call) << " for " << state.missing(generation);
     };
-    if (!state.wait(ready, limit, remind)) {
+    if (!state.wait(slot.patience, ready, limit, remind)) {
       const std::string who = state.missing(generation);
       if (state.fail_unless_complete(target, c10::str("rank ", rank, " waited in vain for ", who))) {
         state.throw_late(rank, call, who, limit);

@@ -10,9 +10,6 @@
 namespace lockstep::comm {
 namespace {
 
-/// Messages up to this size are reduced by every rank for itself: cheaper than handing results over.
-constexpr int64_t kSmallBytes = 16384;
-
 using Parcels = c10::SmallVector<const Parcel*, 16>;
 
 bool on_cpu(at::TensorList tensors) { return tensors.empty() || tensors[0].is_cpu(); }
@@ -42,14 +39,10 @@ class LocalGroup : public GroupImpl {
     }
     Parcel parcel(inputs, outputs);
     call.payload = &parcel;
-    if (parcel.bytes() <= kSmallBytes) {
-      all_reduce_small(call, parcel, options);
-    } else {
-      Meeting meeting(*rendezvous_, rank_, call, options.timeout());
-      const auto parcels = parcels_of(meeting.calls());
-      reduce_part(view(parcels), view(parcels), op, cut(parcel.bytes(), rank_), cut(parcel.bytes(), rank_ + 1));
-      meeting.finish();
-    }
+    Meeting meeting(*rendezvous_, rank_, call, options.timeout());
+    const auto parcels = parcels_of(meeting.calls());
+    reduce_part(view(parcels), view(parcels), op, cut(parcel.bytes(), rank_), cut(parcel.bytes(), rank_ + 1));
+    meeting.finish();
     parcel.deliver();
   }
 
@@ -149,14 +142,6 @@ class LocalGroup : public GroupImpl {
     const int64_t lines = bytes / Parcel::kAlignment;
     return lines / size() * rank * Parcel::kAlignment +
            std::min<int64_t>(rank, lines % size()) * Parcel::kAlignment;
-  }
-
-  void all_reduce_small(const Call& call, const Parcel& parcel, const CommunicationOptions& options) {
-    alignas(64) char scratch[kSmallBytes];
-    Meeting meeting(*rendezvous_, rank_, call, options.timeout());
-    reduce_whole(view(parcels_of(meeting.calls())), call.reduce_op, scratch);
-    meeting.finish();
-    unpack(scratch, parcel);
   }
 
   void reduce_anywhere(const Call& call, at::TensorList outputs, const CommunicationOptions& options) {

@@ -1,7 +1,6 @@
 #include "lockstep/comm/backends/local/parcel.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include <ATen/ops/empty.h>
 
@@ -71,25 +70,6 @@ void reduce_part(std::span<const Parcel* const> parcels, std::span<const Parcel*
     for (size_t r = 0; r < targets.size(); ++r) outputs[r] = targets[r]->pieces()[i].output + from;
     const auto kernel = reduce_kernel(piece.dtype, op, parcels.size());
     kernel({inputs.data(), inputs.size()}, {outputs.data(), outputs.size()}, (to - from) / width);
-  }
-}
-
-void reduce_whole(std::span<const Parcel* const> parcels, ReduceOp op, char* scratch) {
-  c10::SmallVector<const void*, 16> inputs(parcels.size());
-  const auto pieces = parcels[0]->pieces();
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    void* const output = scratch + pieces[i].offset;
-    for (size_t r = 0; r < parcels.size(); ++r) inputs[r] = parcels[r]->pieces()[i].input;
-    const auto kernel = reduce_kernel(pieces[i].dtype, op, parcels.size());
-    kernel({inputs.data(), inputs.size()}, {&output, 1}, pieces[i].count);
-  }
-}
-
-void unpack(const char* scratch, const Parcel& parcel) {
-  for (const auto& piece : parcel.pieces()) {
-    if (piece.count == 0) continue;
-    std::memcpy(piece.output, scratch + piece.offset,
-                static_cast<size_t>(piece.count) * c10::elementSize(piece.dtype));
   }
 }
 

@@ -47,10 +47,4 @@ class Parcel {
 void reduce_part(std::span<const Parcel* const> parcels, std::span<const Parcel* const> targets, ReduceOp op,
                  int64_t begin, int64_t end);
 
-/// Reduces all of the concatenation over `parcels` into `scratch`, laid out as the concatenation.
-void reduce_whole(std::span<const Parcel* const> parcels, ReduceOp op, char* scratch);
-
-/// Copies what `reduce_whole` made to the outputs of `parcel`.
-void unpack(const char* scratch, const Parcel& parcel);
-
 }  // namespace lockstep::comm
