@@ -11,7 +11,14 @@ namespace {
 /// What all scopes of this thread up to each depth say together; no value where the innermost one hides the others.
 thread_local std::vector<std::optional<DeviceSpec>> scopes;
 
-std::optional<DeviceSpec> innermost() { return scopes.empty() ? std::nullopt : scopes.back(); }
+/// The device of the replica that this thread runs, and how many scopes around the replica it hides.
+thread_local const std::string* replica_device = nullptr;
+thread_local size_t num_hidden = 0;
+
+std::optional<DeviceSpec> innermost() {
+  if (scopes.size() > num_hidden) return scopes.back();
+  return replica_device != nullptr ? std::optional(DeviceSpec::parse(*replica_device)) : std::nullopt;
+}
 
 }  // namespace
 
@@ -22,6 +29,15 @@ DeviceScope::DeviceScope(std::optional<std::string_view> device) {
 }
 
 DeviceScope::~DeviceScope() { scopes.pop_back(); }
+
+detail::ReplicaDeviceScope::ReplicaDeviceScope(const std::string& canonical_name)
+    : device_before_(std::exchange(replica_device, &canonical_name)),
+      hidden_before_(std::exchange(num_hidden, scopes.size())) {}
+
+detail::ReplicaDeviceScope::~ReplicaDeviceScope() {
+  replica_device = device_before_;
+  num_hidden = hidden_before_;
+}
 
 std::string current_device(MissingJob missing_job) {
   const std::optional<DeviceSpec> spec = innermost();

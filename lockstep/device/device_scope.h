@@ -26,6 +26,22 @@ class LOCKSTEP_API DeviceScope {
   DeviceScope& operator=(const DeviceScope&) = delete;
 };
 
+namespace detail {
+/// Makes a replica's device current for as long as it lives, hiding all scopes around it. Costs two stores.
+class LOCKSTEP_API ReplicaDeviceScope {
+ public:
+  /// `canonical_name` must outlive the scope.
+  explicit ReplicaDeviceScope(const std::string& canonical_name);
+  ~ReplicaDeviceScope();
+  ReplicaDeviceScope(const ReplicaDeviceScope&) = delete;
+  ReplicaDeviceScope& operator=(const ReplicaDeviceScope&) = delete;
+
+ private:
+  const std::string* device_before_;
+  size_t hidden_before_;
+};
+}  // namespace detail
+
 /// Returns what the device scopes of this thread say together, or "" where there is none.
 ///
 /// With `kLocalhost` the parts that no scope specifies are those of this process's first CPU; with `kLeftOut` they are

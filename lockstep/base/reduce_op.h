@@ -1,0 +1,42 @@
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <string_view>
+
+#include "lockstep/api.h"
+
+namespace lockstep {
+
+/// How values of several replicas become one.
+///
+/// Made from its name too, in any case: `strategy.reduce("sum", loss)`.
+class LOCKSTEP_API ReduceOp {
+ public:
+  enum Kind {
+    /// v0 + v1 + ..., in one fixed binary tree over the replicas.
+    Sum,
+    /// The sum divided by the number of replicas; integers become floating point.
+    Mean,
+    /// The smallest value of each element.
+    Min,
+    /// The largest value of each element.
+    Max,
+  };
+
+  constexpr ReduceOp(Kind kind) : kind_(kind) {}  // NOLINT: implicit, as an enumerator
+  ReduceOp(std::string_view name);                // NOLINT: "sum" is as good as Sum
+  ReduceOp(const char* name) : ReduceOp(std::string_view(name)) {}  // NOLINT
+
+  constexpr operator Kind() const { return kind_; }  // NOLINT
+
+  /// Returns "SUM", "MEAN", "MIN" or "MAX".
+  std::string_view name() const;
+
+ private:
+  Kind kind_;
+};
+
+LOCKSTEP_API std::ostream& operator<<(std::ostream& out, ReduceOp op);
+
+}  // namespace lockstep

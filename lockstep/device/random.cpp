@@ -1,0 +1,104 @@
+#include "lockstep/device/random.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+namespace lockstep::detail {
+namespace {
+
+/// A key that LibTorch reserves for modes of others' making: above autograd, off unless a thread includes it.
+constexpr c10::DispatchKey kRandomMode = c10::DispatchKey::TESTING_ONLY_GenericMode;
+
+thread_local ReplicaRandom* random_of_this_thread = nullptr;
+
+/// The device whose generator an operation uses: that of its first tensor, else of its `device` argument.
+c10::Device device_of_call(const c10::FunctionSchema& schema, at::ArrayRef<c10::IValue> arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].isTensor() && arguments[i].toTensor().defined()) return arguments[i].toTensor().device();
+    if (schema.arguments()[i].name() == "device" && arguments[i].isDevice()) return arguments[i].toDevice();
+  }
+  return at::kCPU;
+}
+
+int generator_argument(const c10::FunctionSchema& schema) {
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    if (schema.arguments()[i].name() == "generator") return static_cast<int>(i);
+  }
+  return -1;
+}
+
+/// Fills in the replica's generator where the caller named none, and passes the call on.
+void with_replica_generator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  c10::impl::ExcludeDispatchKeyGuard once(kRandomMode);
+  const c10::FunctionSchema& schema = op.schema();
+  const size_t first = stack->size() - schema.arguments().size();
+  c10::IValue& argument = (*stack)[first + generator_argument(schema)];
+  if (argument.isNone() && random_of_this_thread != nullptr) {
+    const auto arguments = at::ArrayRef<c10::IValue>(*stack).slice(first);
+    argument = random_of_this_thread->generator(device_of_call(schema, arguments));
+  }
+  op.callBoxed(stack);
+}
+
+std::vector<torch::Library> register_kernels() {
+  std::vector<torch::Library> libraries;
+  libraries.emplace_back(torch::Library::IMPL, "_", kRandomMode, __FILE__, __LINE__);
+  libraries.back().fallback(torch::CppFunction::makeFallthrough());
+  libraries.emplace_back(torch::Library::IMPL, "aten", kRandomMode, __FILE__, __LINE__);
+  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    const auto op = c10::Dispatcher::singleton().findSchema(name);
+    if (!op || name.name.rfind("aten::", 0) != 0 || generator_argument(op->schema()) < 0) continue;
+    const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+    libraries.back().impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&with_replica_generator>());
+  }
+  return libraries;
+}
+
+at::Generator new_generator(c10::Device device) {
+  if (device.is_cpu()) return at::make_generator<at::CPUGeneratorImpl>();
+  return at::globalContext().defaultGenerator(device).clone();
+}
+
+}  // namespace
+
+uint64_t RunSeed::get() {
+  if (drawn_.load(std::memory_order_acquire)) return seed_;
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!drawn_.load(std::memory_order_relaxed)) {
+    auto* generator = at::check_generator<at::CPUGeneratorImpl>(at::globalContext().defaultGenerator(at::kCPU));
+    std::lock_guard<std::mutex> generator_lock(generator->mutex_);
+    seed_ = generator->random64();
+    drawn_.store(true, std::memory_order_release);
+  }
+  return seed_;
+}
+
+void RunSeed::reset() { drawn_.store(false, std::memory_order_relaxed); }
+
+uint64_t replica_seed(uint64_t run_seed, int replica) {
+  uint64_t z = run_seed + 0x9e3779b97f4a7c15ULL * (static_cast<uint64_t>(replica) + 1);  // SplitMix64
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+  return z ^ (z >> 31);
+}
+
+void install_replica_random() { static const auto libraries = register_kernels(); }
+
+ReplicaRandom::ReplicaRandom(RunSeed& seed, int replica)
+    : seed_(seed), replica_(replica), before_(random_of_this_thread), include_(kRandomMode) {
+  random_of_this_thread = this;
+}
+
+ReplicaRandom::~ReplicaRandom() { random_of_this_thread = before_; }
+
+const at::Generator& ReplicaRandom::generator(c10::Device device) {
+  if (!generator_ || generator_->device().type() != device.type()) {
+    generator_ = new_generator(device);
+    generator_->set_current_seed(replica_seed(seed_.get(), replica_));
+  }
+  return *generator_;
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <c10/core/Device.h>
+#include <c10/util/FunctionRef.h>
+
+#include "lockstep/api.h"
+
+namespace lockstep {
+
+/// What went wrong in which replica, for whoever catches the exception that `run` let through.
+struct ReplicaFailure {
+  int replica = -1;
+  std::exception_ptr exception;
+};
+
+/// Returns the failure of the last `run` that the calling thread made and that threw; nothing if it did not throw.
+LOCKSTEP_API const std::optional<ReplicaFailure>& last_replica_failure();
+
+namespace detail {
+
+/// The threads that replicas compute on.
+///
+/// Replica 0 runs on the thread that calls `run`, every other one on a persistent thread of its own: so two replicas on
+/// two cores are two threads, and an empty run costs about as much as one message between cores. Each replica has its
+/// device, its stream, its share of the cores and its random numbers; grad mode, inference mode, autocast and all other
+/// thread-local state of LibTorch are the caller's.
+///
+/// Calls from several threads take turns.
+class LOCKSTEP_API ReplicaThreads {
+ public:
+  explicit ReplicaThreads(const std::vector<c10::Device>& devices);
+  ~ReplicaThreads();
+  ReplicaThreads(const ReplicaThreads&) = delete;
+  ReplicaThreads& operator=(const ReplicaThreads&) = delete;
+
+  int size() const;
+
+  /// Number of threads that each replica may use for one operation on the CPU.
+  int threads_per_replica() const;
+
+  /// Calls `body(replica)` for every replica at once and waits for all of them.
+  ///
+  /// When some throw, the first exception in time is rethrown here, as the very same object, after all have ended. A
+  /// `c10::Error` gains a line that names the replica; `last_replica_failure` names it for all others.
+  /// `leave(replica, exception)` is called on the replica's thread as soon as its body has ended, so that others can be
+  /// freed from waiting for it; the exception is null when it returned.
+  void run(c10::function_ref<void(int)> body, c10::function_ref<void(int, std::exception_ptr)> leave);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace detail
+}  // namespace lockstep

@@ -1,0 +1,90 @@
+#include "lockstep/device/thread_share.h"
+
+#include <dlfcn.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+
+namespace lockstep {
+namespace {
+
+/// Opens LibTorch's own library, so that symbols are looked up in what *it* was linked to: a process may hold a second
+/// OpenMP or BLAS library that LibTorch does not use.
+void* libtorch() {
+  Dl_info where;
+  if (dladdr(reinterpret_cast<void*>(&at::get_num_threads), &where) == 0) return RTLD_DEFAULT;
+  void* handle = dlopen(where.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+  return handle != nullptr ? handle : RTLD_DEFAULT;
+}
+
+/// The functions of libraries that LibTorch may or may not have brought along; null where it has not.
+struct ThreadControls {
+  using SetThreads = void (*)(int);
+  using GetThreads = int (*)();
+
+  void* libtorch = lockstep::libtorch();
+  SetThreads omp_set = find<SetThreads>("omp_set_num_threads");
+  GetThreads omp_get = find<GetThreads>("omp_get_max_threads");
+  SetThreads openblas_set = find<SetThreads>("openblas_set_num_threads");
+  GetThreads openblas_get = find<GetThreads>("openblas_get_num_threads");
+  bool has_mkl = find<GetThreads>("mkl_get_max_threads") != nullptr || at::hasMKL();
+
+  template <class Function>
+  Function find(const char* name) const {
+    return reinterpret_cast<Function>(dlsym(libtorch, name));
+  }
+};
+
+const ThreadControls& controls() {
+  static const ThreadControls found;
+  return found;
+}
+
+std::atomic<int> blas_threads_in_force{0};
+
+}  // namespace
+
+int num_hardware_threads() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1U, std::thread::hardware_concurrency());
+}
+
+BlasLibrary blas_library() {
+  if (controls().openblas_set != nullptr) return {"OpenBLAS", true};
+  if (controls().has_mkl) return {"MKL", true};
+  return {"unknown", false};
+}
+
+namespace detail {
+
+ThreadShare::ThreadShare(int num_threads) {
+  at::get_num_threads();  // LibTorch sets a new thread's number at its first use of it, and would undo ours later.
+  before_ = controls().omp_get != nullptr ? controls().omp_get() : 0;
+  if (before_ != 0 && before_ != num_threads) controls().omp_set(num_threads);
+}
+
+ThreadShare::~ThreadShare() {
+  if (before_ != 0 && before_ != controls().omp_get()) controls().omp_set(before_);
+}
+
+int blas_threads() {
+  const int in_force = blas_threads_in_force.load(std::memory_order_relaxed);
+  if (in_force != 0) return in_force;
+  return controls().openblas_get != nullptr ? controls().openblas_get() : num_hardware_threads();
+}
+
+void set_blas_threads(int num_threads) {
+  if (controls().openblas_set == nullptr) return;
+  if (blas_threads_in_force.exchange(num_threads, std::memory_order_relaxed) == num_threads) return;
+  controls().openblas_set(num_threads);
+}
+
+}  // namespace detail
+}  // namespace lockstep

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <string>
+
+#include "lockstep/api.h"
+
+/// How the processor's cores are divided among replicas that compute on it.
+namespace lockstep {
+
+/// Number of threads that this machine gives the process: cores, less what affinity or a quota takes away.
+LOCKSTEP_API int num_hardware_threads();
+
+/// Names the BLAS library in the process and says how its threads are set.
+struct BlasLibrary {
+  /// "OpenBLAS", "MKL" or "unknown".
+  std::string name;
+  /// Whether the number of its threads follows `ThreadShare`.
+  bool controlled = false;
+};
+LOCKSTEP_API BlasLibrary blas_library();
+
+namespace detail {
+
+/// Gives the calling thread `num_threads` threads for parallel loops (OpenMP) for as long as it lives.
+///
+/// LibTorch's own setter is process-wide; OpenMP's is for the calling thread alone, which is what replicas need.
+class LOCKSTEP_API ThreadShare {
+ public:
+  explicit ThreadShare(int num_threads);
+  ~ThreadShare();
+  ThreadShare(const ThreadShare&) = delete;
+  ThreadShare& operator=(const ThreadShare&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
+/// Makes the BLAS library use `num_threads` threads for one call. Process-wide in OpenBLAS, whose threads are one pool
+/// that callers would otherwise fight over; does nothing when that number is in force already.
+LOCKSTEP_API void set_blas_threads(int num_threads);
+LOCKSTEP_API int blas_threads();
+
+}  // namespace detail
+}  // namespace lockstep

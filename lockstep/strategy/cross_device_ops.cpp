@@ -1,0 +1,224 @@
+#include "lockstep/strategy/cross_device_ops.h"
+
+#include <algorithm>
+#include <set>
+
+#include <ATen/ATen.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/device/device_scope.h"
+#include "lockstep/device/logical_devices.h"
+#include "lockstep/strategy/variable.h"
+
+namespace lockstep {
+namespace detail {
+
+at::ScalarType mean_type(at::ScalarType type) {
+  if (!at::isIntegralType(type, /*includeBool=*/true)) return type;
+  return c10::elementSize(type) <= 2 ? at::kFloat : at::kDouble;
+}
+
+at::Tensor divide_for_mean(const at::Tensor& sum, double divisor) {
+  return sum.to(mean_type(sum.scalar_type())).div(divisor);
+}
+
+at::Tensor tree_reduce(ReduceOp op, std::vector<at::Tensor> tensors) {
+  const at::ScalarType type = tensors[0].scalar_type();
+  const bool adds = op == ReduceOp::Sum || op == ReduceOp::Mean;
+  const bool widen = adds && tensors.size() > 1 && (type == at::kHalf || type == at::kBFloat16);
+  LOCKSTEP_CHECK_VALUE(!adds || tensors.size() == 1 || type != at::kBool,
+                       "[reduce] booleans cannot be added: dtype=bool; cast them to an integer type first");
+  if (widen) {
+    for (at::Tensor& tensor : tensors) tensor = tensor.to(at::kFloat);
+  }
+  for (size_t stride = 1; stride < tensors.size(); stride *= 2) {
+    for (size_t i = 0; i + stride < tensors.size(); i += 2 * stride) {
+      const at::Tensor other = tensors[i + stride].to(tensors[i].device());
+      tensors[i] = adds ? tensors[i].add(other)
+                        : op == ReduceOp::Min ? at::minimum(tensors[i], other) : at::maximum(tensors[i], other);
+    }
+  }
+  at::Tensor result = tensors[0];
+  if (op == ReduceOp::Mean && tensors.size() > 1) result = divide_for_mean(result, static_cast<double>(tensors.size()));
+  return widen ? result.to(type) : result;
+}
+
+}  // namespace detail
+
+namespace {
+
+c10::Device torch_device(const std::string& name) { return find_logical_device(name).torch_device; }
+
+/// The devices of the copies: those named, or those of the components.
+std::vector<c10::Device> copy_devices(const Destinations& destinations, at::ArrayRef<at::Tensor> components) {
+  std::vector<c10::Device> devices;
+  for (const std::string& name : destinations.devices()) devices.push_back(torch_device(name));
+  for (int i = 0; devices.empty() || static_cast<int>(devices.size()) < destinations.num_copies(); ++i) {
+    devices.push_back(components[std::min<size_t>(i, components.size() - 1)].device());
+  }
+  return devices;
+}
+
+void check_same_shapes(at::ArrayRef<at::Tensor> components) {
+  for (size_t i = 1; i < components.size(); ++i) {
+    LOCKSTEP_CHECK_VALUE(components[i].sizes() == components[0].sizes() &&
+                             components[i].scalar_type() == components[0].scalar_type(),
+                         "[reduce] all components must have one shape and dtype: component 0 is ",
+                         components[0].scalar_type(), components[0].sizes(), ", component ", i, " is ",
+                         components[i].scalar_type(), components[i].sizes(),
+                         "; for batches of different sizes give an axis");
+  }
+}
+
+template <class T>
+Mirrored<T> mirrored(std::vector<T> copies) {
+  return Mirrored<T>(copies);
+}
+
+/// One copy of `value` for each device; no two copies share memory.
+Mirrored<at::Tensor> copies_on(const at::Tensor& value, const std::vector<c10::Device>& devices) {
+  std::vector<at::Tensor> copies;
+  for (const c10::Device& device : devices) {
+    copies.push_back(value.to(device, value.scalar_type(), /*non_blocking=*/false, /*copy=*/!copies.empty()));
+  }
+  return mirrored(std::move(copies));
+}
+
+void check_num_packs(const char* name, int num_packs) {
+  LOCKSTEP_CHECK_VALUE(num_packs >= 0, "[", name, "] num_packs must not be negative: num_packs=", num_packs,
+                       "; 0 packs nothing");
+}
+
+std::vector<at::Tensor> moved_to(at::ArrayRef<at::Tensor> components, c10::Device device) {
+  std::vector<at::Tensor> moved;
+  for (const at::Tensor& component : components) moved.push_back(component.to(device));
+  return moved;
+}
+
+}  // namespace
+
+Destinations::Destinations(const std::string& device) : devices_{resolve(device)} {
+  LOCKSTEP_CHECK_VALUE(!device.empty(), "[Destinations] a destination must be named: device=\"\"");
+}
+
+Destinations::Destinations(std::vector<std::string> devices) : devices_(std::move(devices)) {
+  LOCKSTEP_CHECK_VALUE(!devices_.empty(), "[Destinations] at least one device is needed");
+  for (std::string& device : devices_) device = resolve(device);
+}
+
+Destinations::Destinations(const at::Tensor&) : like_value_(1) {}
+
+Destinations::Destinations(const Variable& variable) : Destinations(variable.devices()) {}
+
+int Destinations::num_copies() const { return devices_.empty() ? like_value_ : static_cast<int>(devices_.size()); }
+
+void CrossDeviceOps::check_devices(at::ArrayRef<at::Tensor>) const {}
+
+Mirrored<at::Tensor> CrossDeviceOps::reduce(ReduceOp op, const PerReplica<at::Tensor>& value,
+                                            const Destinations& destinations,
+                                            const CommunicationOptions& options) const {
+  options.validate();
+  const std::vector<at::Tensor> components(value.begin(), value.end());
+  LOCKSTEP_CHECK_VALUE(!components.empty(), "[reduce] a value without components cannot be reduced");
+  check_same_shapes(components);
+  check_devices(components);
+  const auto devices = copy_devices(destinations, components);
+  return copies_on(do_reduce(op, components, devices[0]), devices);
+}
+
+Mirrored<IndexedSlices> CrossDeviceOps::reduce(ReduceOp op, const PerReplica<IndexedSlices>& value,
+                                               const Destinations& destinations,
+                                               const CommunicationOptions& options) const {
+  options.validate();
+  LOCKSTEP_CHECK_VALUE(op == ReduceOp::Sum || op == ReduceOp::Mean,
+                       "[reduce] slices can be summed or averaged: op=", op);
+  IndexedSlices all = concatenate(std::vector<IndexedSlices>(value.begin(), value.end()));
+  if (op == ReduceOp::Mean) all.values = detail::divide_for_mean(all.values, static_cast<double>(value.size()));
+  std::vector<IndexedSlices> copies;
+  const std::vector<at::Tensor> parts{all.values};
+  for (const c10::Device& device : copy_devices(destinations, parts)) {
+    copies.push_back({all.indices.to(device), all.values.to(device), all.dense_shape});
+  }
+  return mirrored(std::move(copies));
+}
+
+std::vector<Mirrored<at::Tensor>> CrossDeviceOps::batch_reduce(ReduceOp op,
+                                                               const std::vector<ValueAndDestinations>& values,
+                                                               const CommunicationOptions& options) const {
+  std::vector<Mirrored<at::Tensor>> results;
+  for (const auto& [value, destinations] : values) results.push_back(reduce(op, value, destinations, options));
+  return results;
+}
+
+Mirrored<at::Tensor> CrossDeviceOps::broadcast(const at::Tensor& value, const Destinations& destinations) const {
+  const std::vector<at::Tensor> components{value};
+  return copies_on(value, copy_devices(destinations, components));
+}
+
+Mirrored<at::Tensor> CrossDeviceOps::gather(const PerReplica<at::Tensor>& value, const Destinations& destinations,
+                                            int64_t axis, const CommunicationOptions& options) const {
+  options.validate();
+  const std::vector<at::Tensor> components(value.begin(), value.end());
+  const int64_t rank = components[0].dim();
+  LOCKSTEP_CHECK_VALUE(rank > 0, "[gather] scalars cannot be concatenated: rank=0; reshape them to one element first");
+  LOCKSTEP_CHECK_VALUE(axis >= -rank && axis < rank, "[gather] the axis must be in [", -rank, ", ", rank,
+                       "): axis=", axis);
+  for (const at::Tensor& component : components) {
+    LOCKSTEP_CHECK_VALUE(component.dim() == rank, "[gather] all components must have one rank: ", rank, " and ",
+                         component.dim());
+    for (int64_t d = 0; d < rank; ++d) {
+      LOCKSTEP_CHECK_VALUE(d == (axis + rank) % rank || component.size(d) == components[0].size(d),
+                           "[gather] sizes may differ along axis ", axis, " only: dimension ", d, " is ",
+                           components[0].size(d), " and ", component.size(d));
+    }
+  }
+  const auto devices = copy_devices(destinations, components);
+  return copies_on(at::cat(moved_to(components, devices[0]), axis), devices);
+}
+
+ReductionToOneDevice::ReductionToOneDevice(std::string reduce_to_device, Accumulate accumulation_fn)
+    : reduce_to_device_(std::move(reduce_to_device)), accumulation_fn_(std::move(accumulation_fn)) {}
+
+at::Tensor ReductionToOneDevice::do_reduce(ReduceOp op, at::ArrayRef<at::Tensor> components, c10::Device device) const {
+  if (!reduce_to_device_.empty()) device = torch_device(resolve(reduce_to_device_));
+  std::vector<at::Tensor> here = moved_to(components, device);
+  if (!accumulation_fn_) return detail::tree_reduce(op, std::move(here));
+  const at::Tensor sum = accumulation_fn_(here);
+  return op == ReduceOp::Mean ? detail::divide_for_mean(sum, static_cast<double>(here.size())) : sum;
+}
+
+HierarchicalCopyAllReduce::HierarchicalCopyAllReduce(int num_packs) : num_packs_(num_packs) {
+  check_num_packs("HierarchicalCopyAllReduce", num_packs);
+}
+
+at::Tensor HierarchicalCopyAllReduce::do_reduce(ReduceOp op, at::ArrayRef<at::Tensor> components,
+                                                c10::Device device) const {
+  return detail::tree_reduce(op, components.vec()).to(device);  // each pair is added on the device of its left member
+}
+
+NcclAllReduce::NcclAllReduce(int num_packs) : num_packs_(num_packs) { check_num_packs("NcclAllReduce", num_packs); }
+
+void NcclAllReduce::check_devices(at::ArrayRef<at::Tensor> components) const {
+  for (const at::Tensor& component : components) {
+    LOCKSTEP_CHECK_VALUE(component.is_cuda() || components.size() == 1,
+                         "[NcclAllReduce] NCCL works on GPUs only: a component is on ", component.device(),
+                         "; use ReductionToOneDevice or HierarchicalCopyAllReduce");
+  }
+}
+
+at::Tensor NcclAllReduce::do_reduce(ReduceOp op, at::ArrayRef<at::Tensor> components, c10::Device device) const {
+  return detail::tree_reduce(op, moved_to(components, device));
+}
+
+std::shared_ptr<CrossDeviceOps> select_cross_device_ops(const std::vector<std::string>& devices) {
+  std::set<c10::DeviceIndex> cards;
+  for (const std::string& name : devices) {
+    const c10::Device device = torch_device(canonicalize(name));
+    if (device.is_cuda()) cards.insert(device.index());
+  }
+  const bool one_card_each = devices.size() > 1 && cards.size() == devices.size();
+  if (one_card_each) return std::make_shared<NcclAllReduce>();
+  return std::make_shared<ReductionToOneDevice>();
+}
+
+}  // namespace lockstep

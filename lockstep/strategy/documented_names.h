@@ -1,0 +1,47 @@
+#pragma once
+
+#include <utility>
+
+/// Every method under the name that TensorFlow's API pages give it: the same calls without `experimental_` are the
+/// canonical ones. Nothing is implemented here.
+namespace lockstep {
+
+template <class Self>
+class DocumentedNames {
+ public:
+  template <class T>
+  auto experimental_local_results(const T& value) const {
+    return self().local_results(value);
+  }
+
+  template <class T>
+  auto unwrap(const T& value) const {
+    return self().local_results(value);
+  }
+
+  template <class F>
+  auto experimental_distribute_values_from_function(F&& value_fn) const {
+    return self().distribute_values_from_function(std::forward<F>(value_fn));
+  }
+
+  template <class F, class... Args>
+  auto experimental_run_v2(F&& fn, const Args&... args) const {
+    return self().run(std::forward<F>(fn), args...);
+  }
+
+  /// Runs `fn` on the next element of `iterator`, or without arguments.
+  template <class F>
+  auto experimental_run(F&& fn) const {
+    return self().run(std::forward<F>(fn));
+  }
+
+  template <class F, class Iterator>
+  auto experimental_run(F&& fn, Iterator& iterator) const {
+    return self().run(std::forward<F>(fn), iterator.get_next());
+  }
+
+ private:
+  const Self& self() const { return static_cast<const Self&>(*this); }
+};
+
+}  // namespace lockstep

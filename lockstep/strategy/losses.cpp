@@ -1,0 +1,50 @@
+#include "lockstep/strategy/losses.h"
+
+#include <ATen/ATen.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/strategy/context.h"
+#include "lockstep/strategy/strategy.h"
+
+namespace lockstep {
+namespace {
+
+at::Tensor floating(const at::Tensor& loss) {
+  return loss.is_floating_point() || loss.is_complex() ? loss : loss.to(at::kDouble);
+}
+
+at::Tensor weighted(const at::Tensor& loss, const at::Tensor& weight) {
+  at::Tensor factor = weight.to(loss.options());
+  while (factor.dim() < loss.dim()) factor = factor.unsqueeze(-1);
+  while (factor.dim() > loss.dim() && factor.size(-1) == 1) factor = factor.squeeze(-1);
+  return loss * factor;
+}
+
+}  // namespace
+
+at::Tensor average_loss(const at::Tensor& per_example_loss, std::optional<int64_t> global_batch_size,
+                        const std::optional<at::Tensor>& sample_weight) {
+  LOCKSTEP_CHECK_VALUE(per_example_loss.dim() > 0,
+                       "[average_loss] one loss for each example is needed, but a scalar was given; use ",
+                       "at::Reduction::None in the loss function");
+  LOCKSTEP_CHECK_VALUE(!global_batch_size || *global_batch_size >= 0,
+                       "[average_loss] the global batch size must not be negative: global_batch_size=",
+                       *global_batch_size);
+  if (!global_batch_size) {
+    LOCKSTEP_CHECK_CONTEXT(!in_cross_replica_context(),
+                           "[average_loss] in cross-replica context the global batch size must be given");
+    global_batch_size = get_strategy().num_replicas_in_sync() * per_example_loss.size(0);
+  }
+  at::Tensor loss = floating(per_example_loss);
+  if (sample_weight) loss = weighted(loss, *sample_weight);
+  const at::Tensor sum = loss.sum();
+  return *global_batch_size == 0 ? sum * 0 : sum / *global_batch_size;
+}
+
+at::Tensor scale_regularization_loss(const at::Tensor& regularization_loss) {
+  LOCKSTEP_CHECK_CONTEXT(!in_cross_replica_context(),
+                         "[scale_regularization_loss] is for replicas: call it inside the function given to `run`");
+  return floating(regularization_loss).sum() / get_strategy().num_replicas_in_sync();
+}
+
+}  // namespace lockstep

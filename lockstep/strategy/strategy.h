@@ -1,0 +1,148 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "lockstep/api.h"
+#include "lockstep/base/reduce_op.h"
+#include "lockstep/comm/options.h"
+#include "lockstep/strategy/context.h"
+#include "lockstep/strategy/documented_names.h"
+#include "lockstep/strategy/reduce_value.h"
+#include "lockstep/strategy/run_options.h"
+#include "lockstep/strategy/run_replicas.h"
+#include "lockstep/strategy/value_context.h"
+#include "lockstep/value/regroup.h"
+
+namespace lockstep {
+
+class ClusterResolver;
+class CrossDeviceOps;
+class StrategyExtended;
+
+/// Makes a strategy current, on the thread that made it and for as long as it lives: variables, modules and optimizers
+/// made meanwhile are distributed. Scopes of one strategy nest; they end in reverse order.
+class LOCKSTEP_API Scope {
+ public:
+  explicit Scope(std::shared_ptr<detail::StrategyImpl> strategy);
+  ~Scope();
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+ private:
+  std::shared_ptr<detail::StrategyImpl> strategy_;
+  detail::ContextGuard context_;
+};
+
+/// How a computation is spread over devices: the common face of all strategies.
+///
+/// ```
+/// MirroredStrategy strategy({"CPU:0", "CPU:1"});
+/// auto scope = strategy.scope();
+/// auto model = module<Net>(784, 10);
+/// auto adam = optimizer<torch::optim::Adam>(model, 1e-3);
+/// auto loss = strategy.run([&](torch::Tensor x, torch::Tensor y) { ... return loss; }, images, labels);
+/// std::cout << strategy.reduce("sum", loss);
+/// ```
+///
+/// A cheap handle: copies are the same strategy. Its methods may be called from any thread that is not inside one of
+/// its replicas; runs from several threads take turns. Every method of TensorFlow's pages is there under its name
+/// there, too (`documented_names.h`).
+class LOCKSTEP_API Strategy : public DocumentedNames<Strategy> {
+ public:
+  explicit Strategy(std::shared_ptr<detail::StrategyImpl> impl);
+
+  /// Enters cross-replica context: `auto scope = strategy.scope();`
+  [[nodiscard]] Scope scope() const;
+
+  /// Number of replicas over which gradients are aggregated.
+  int num_replicas_in_sync() const;
+
+  /// Lower-level methods, for those who write optimizers and layers.
+  StrategyExtended extended() const;
+
+  /// The description of the cluster; null for strategies of one process.
+  std::shared_ptr<ClusterResolver> cluster_resolver() const;
+
+  /// Calls `fn` on every replica at once and returns what they returned.
+  ///
+  /// Distributed values among `args`, at any depth, are replaced by the replica's component. A single argument that is a
+  /// tuple is spread if `fn` takes its elements. The result is regrouped: a tensor becomes a PerReplica tensor, a tuple
+  /// of tensors a tuple of PerReplica tensors, and so on. `fn` runs on several threads: what it captures by reference
+  /// and writes must be its own. If a replica throws, the others are freed from waiting for it, and the first exception
+  /// comes out here.
+  template <class F, class... Args>
+  auto run(F&& fn, const Args&... args) const {
+    detail::check_cross_replica(*impl_, "run");
+    return detail::run_replicas(*impl_, fn, args...);
+  }
+
+  /// The same with options, which strategies on CPUs and GPUs ignore.
+  template <class F, class... Args>
+  auto run(const RunOptions& /*options*/, F&& fn, const Args&... args) const {
+    return run(std::forward<F>(fn), args...);
+  }
+
+  /// Combines the values of all replicas into one tensor, leaf by leaf.
+  ///
+  /// Without an axis element by element: [1, 2] and [3, 4] sum to [4, 6]. With one (or several) each replica's tensor
+  /// is first reduced along it, so that batches of different sizes may be combined: the mean divides by the number of
+  /// all examples. A value that is the same on all replicas is its own mean, and has no sum.
+  /// The result is on the current device, or on the CPU.
+  template <class T>
+  auto reduce(ReduceOp op, const T& value, const ReduceAxis& axis = {}) const {
+    detail::check_cross_replica(*impl_, "reduce");
+    return detail::reduce_nest(*impl_, op, value, axis);
+  }
+
+  /// Concatenates the values of all replicas along `axis`, leaf by leaf; sizes along it may differ.
+  template <class T>
+  auto gather(const T& value, int64_t axis) const {
+    detail::check_cross_replica(*impl_, "gather", "use get_replica_context().all_gather()");
+    return detail::gather_nest(*impl_, value, axis);
+  }
+
+  /// Returns what each local replica sees of `value`, in replica order.
+  template <class T>
+  std::vector<selected_t<T>> local_results(const T& value) const {
+    std::vector<selected_t<T>> results;
+    for (int replica = 0; replica < detail::num_local_results(*impl_, value); ++replica) {
+      results.push_back(select(replica, value));
+    }
+    return results;
+  }
+
+  /// Calls `value_fn(ValueContext)` for every replica, in order, and returns the values as a distributed value.
+  template <class F>
+  auto distribute_values_from_function(F&& value_fn) const {
+    using Value = std::remove_cvref_t<std::invoke_result_t<F&, const ValueContext&>>;
+    const int num_replicas = num_replicas_in_sync();
+    std::vector<Value> values;
+    for (int replica = 0; replica < num_replicas; ++replica) {
+      values.push_back(value_fn(ValueContext{replica, num_replicas}));
+    }
+    return regroup(values, detail::distributes_values(*impl_) ? Wrap::Always : Wrap::WhereDifferent);
+  }
+
+  /// Returns a copy of `config` with what this strategy needs of the runtime.
+  RuntimeConfig update_config_proto(const RuntimeConfig& config) const;
+
+  /// The class of the strategy, for example "MirroredStrategy".
+  const char* type_name() const;
+
+  bool operator==(const Strategy& other) const { return impl_ == other.impl_; }
+
+  /// Inside: what lockstep's own templates work on.
+  detail::StrategyImpl& impl() const { return *impl_; }
+  const std::shared_ptr<detail::StrategyImpl>& shared_impl() const { return impl_; }
+
+ private:
+  std::shared_ptr<detail::StrategyImpl> impl_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,229 @@
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/strategy/context.h"
+#include "lockstep/strategy/cross_device_ops.h"
+#include "lockstep/strategy/replica_context.h"
+#include "lockstep/strategy/variable_impl.h"
+
+namespace lockstep {
+namespace {
+
+enum class Write { kAssign, kAdd, kSub };
+enum class RowWrite { kAdd, kSub, kMul, kDiv, kMin, kMax, kUpdate };
+
+void write_component(Write write, at::Tensor component, const at::Tensor& value) {
+  LOCKSTEP_CHECK_VALUE(value.dim() == 0 || value.sizes() == component.sizes(),
+                       "[Variable] the value must have the variable's shape: variable=", component.sizes(),
+                       ", value=", value.sizes());
+  const at::NoGradGuard no_grad;
+  const at::Tensor own = value.to(component.device(), component.scalar_type());
+  if (write == Write::kAssign) component.copy_(own);
+  if (write == Write::kAdd) component.add_(own);
+  if (write == Write::kSub) component.sub_(own);
+}
+
+/// Parts of `total` for the copies of an OnRead SUM variable: equal, but for what integers leave over.
+at::Tensor part_of_sum(const at::Tensor& total, const at::Tensor& component, int index, int num_components) {
+  if (!at::isIntegralType(component.scalar_type(), /*includeBool=*/false)) {
+    return total.to(component.scalar_type()).div(num_components);
+  }
+  const at::Tensor whole = total.to(component.scalar_type());
+  const at::Tensor part = at::floor_divide(whole, num_components);
+  return index == 0 ? whole - part * (num_components - 1) : part;
+}
+
+void write_all(const Variable::Impl& impl, Write write, const VariableOperand& value) {
+  const bool splits = impl.on_read() && impl.options.aggregation == VariableAggregation::Sum;
+  LOCKSTEP_CHECK_VALUE(!splits || write == Write::kAssign,
+                       "[Variable] an ON_READ variable with aggregation SUM cannot be added to outside of replicas: name=",
+                       impl.options.name, "; add inside `run`, or assign the new sum");
+  LOCKSTEP_CHECK_VALUE(!impl.on_read() || !value.is_per_replica(),
+                       "[Variable] a PerReplica value cannot be assigned to an ON_READ variable outside of replicas: name=",
+                       impl.options.name, "; assign inside `run`");
+  for (int i = 0; i < impl.num_components(); ++i) {
+    const at::Tensor& whole = value.at(i);
+    const at::Tensor part = splits ? part_of_sum(whole, impl.components[i], i, impl.num_components()) : whole;
+    write_component(write, impl.components[i], part);
+  }
+}
+
+bool is_zero(const at::Tensor& number) { return number.item().toDouble() == 0.0; }
+
+/// What all copies take when replicas write an OnWrite variable together.
+at::Tensor combine_writes(const Variable::Impl& impl, int replica, const VariableOperand& value) {
+  const at::Tensor& component = impl.components[replica];
+  const at::Tensor own = value.at(replica).detach().to(component.device(), component.scalar_type());
+  const bool several = impl.num_components() > 1;
+  switch (impl.options.aggregation) {
+    case VariableAggregation::None:
+      return own;
+    case VariableAggregation::Sum:
+      LOCKSTEP_CHECK_VALUE(!several || !value.is_literal() || is_zero(own),
+                           "[Variable] a number is the same on all replicas and cannot be summed over them: name=",
+                           impl.options.name, ", value=", own.item(), "; pass a tensor for each replica's own part");
+      return several && !value.is_literal() ? impl.strategy->group(replica).all_reduce(own, ReduceOp::Sum) : own;
+    case VariableAggregation::Mean:
+      return several && !value.is_literal() ? impl.strategy->group(replica).all_reduce(own, ReduceOp::Mean) : own;
+    case VariableAggregation::OnlyFirstReplica:
+      return several ? impl.strategy->group(replica).broadcast(own, 0) : own;
+  }
+  return own;
+}
+
+void write(const Variable::Impl& impl, Write kind, const VariableOperand& value) {
+  const int component = impl.component_here("assign");
+  if (component < 0) return write_all(impl, kind, value);
+  const bool together = impl.distributed && !impl.on_read() && current_place().place == Place::Replica;
+  write_component(kind, impl.components[component], together ? combine_writes(impl, component, value) : value.at(component));
+}
+
+void write_each_row(at::Tensor component, const IndexedSlices& rows, bool divide) {
+  const at::Tensor indices = rows.indices.to(at::kCPU, at::kLong);
+  for (int64_t i = 0; i < indices.numel(); ++i) {
+    at::Tensor row = component[indices[i].item<int64_t>()];
+    divide ? row.div_(rows.values[i]) : row.mul_(rows.values[i]);
+  }
+}
+
+void write_rows_of(RowWrite write, at::Tensor component, const IndexedSlices& given) {
+  const at::NoGradGuard no_grad;
+  const IndexedSlices rows{given.indices.to(component.device(), at::kLong),
+                           given.values.to(component.device(), component.scalar_type()), given.dense_shape};
+  switch (write) {
+    case RowWrite::kAdd:
+      component.index_add_(0, rows.indices, rows.values);
+      return;
+    case RowWrite::kSub:
+      component.index_add_(0, rows.indices, rows.values, -1);
+      return;
+    case RowWrite::kMul:
+    case RowWrite::kDiv:
+      return write_each_row(component, rows, write == RowWrite::kDiv);
+    case RowWrite::kMin:
+      component.index_reduce_(0, rows.indices, rows.values, "amin");
+      return;
+    case RowWrite::kMax:
+      component.index_reduce_(0, rows.indices, rows.values, "amax");
+      return;
+    case RowWrite::kUpdate:
+      component.index_copy_(0, rows.indices, rows.values);
+  }
+}
+
+IndexedSlices rows_of_first(const Variable::Impl& impl, int replica, const IndexedSlices& rows) {
+  IndexedSlices first;
+  IndexedSlices mine = rows;
+  detail::meet_for_merge(*impl.strategy, replica, "scatter", &mine, typeid(IndexedSlices),
+                         [&](at::ArrayRef<void*> all) { first = *static_cast<const IndexedSlices*>(all[0]); });
+  return first;
+}
+
+IndexedSlices combine_rows(const Variable::Impl& impl, int replica, const IndexedSlices& rows) {
+  switch (impl.options.aggregation) {
+    case VariableAggregation::Sum:
+      return get_replica_context().all_reduce(ReduceOp::Sum, rows);
+    case VariableAggregation::Mean:
+      return get_replica_context().all_reduce(ReduceOp::Mean, rows);
+    case VariableAggregation::OnlyFirstReplica:
+      return impl.num_components() > 1 ? rows_of_first(impl, replica, rows) : rows;
+    case VariableAggregation::None:
+      break;
+  }
+  return rows;
+}
+
+void check_row_write(const Variable::Impl& impl, RowWrite write) {
+  if (!impl.distributed) return;
+  LOCKSTEP_CHECK_IMPLEMENTED(!impl.on_read(), "[Variable] rows of an ON_READ variable cannot be written: name=",
+                             impl.options.name, "; use ON_WRITE, or assign the whole");
+  const bool combines = impl.options.aggregation == VariableAggregation::Sum ||
+                        impl.options.aggregation == VariableAggregation::Mean;
+  const bool additive = write != RowWrite::kMin && write != RowWrite::kMax && write != RowWrite::kUpdate;
+  LOCKSTEP_CHECK_IMPLEMENTED(!combines || additive,
+                             "[Variable] scatter_min, scatter_max and scatter_update do not combine with ",
+                             impl.options.aggregation, ": name=", impl.options.name,
+                             "; use aggregation NONE or ONLY_FIRST_REPLICA");
+}
+
+void write_rows(const Variable::Impl& impl, RowWrite write, const IndexedSlices& rows) {
+  check_row_write(impl, write);
+  const int component = impl.component_here("scatter");
+  if (component < 0) {
+    for (const at::Tensor& each : impl.components) write_rows_of(write, each, rows);
+    return;
+  }
+  const bool together = impl.distributed && current_place().place == Place::Replica;
+  write_rows_of(write, impl.components[component], together ? combine_rows(impl, component, rows) : rows);
+}
+
+}  // namespace
+
+VariableOperand::VariableOperand(const PerReplica<at::Tensor>& value)
+    : kind_(value.is_bare() ? Kind::Plain : Kind::PerReplica),
+      plain_(value[0]),
+      components_(value.begin(), value.end()) {}
+
+VariableOperand::VariableOperand(const Mirrored<at::Tensor>& value)
+    : kind_(Kind::Mirrored), plain_(value[0]), components_(value.begin(), value.end()) {}
+
+const at::Tensor& VariableOperand::at(int component) const {
+  if (kind_ == Kind::Plain) return plain_;
+  LOCKSTEP_CHECK_VALUE(component < static_cast<int>(components_.size()),
+                       "[Variable] the value must have a component for each copy: components=", components_.size(),
+                       ", copy=", component);
+  return components_[component];
+}
+
+const Variable& Variable::assign(const VariableOperand& value) const {
+  write(*impl_, Write::kAssign, value);
+  return *this;
+}
+
+const Variable& Variable::assign_add(const VariableOperand& value) const {
+  write(*impl_, Write::kAdd, value);
+  return *this;
+}
+
+const Variable& Variable::assign_sub(const VariableOperand& value) const {
+  write(*impl_, Write::kSub, value);
+  return *this;
+}
+
+const Variable& Variable::scatter_add(const IndexedSlices& rows) const {
+  write_rows(*impl_, RowWrite::kAdd, rows);
+  return *this;
+}
+
+const Variable& Variable::scatter_sub(const IndexedSlices& rows) const {
+  write_rows(*impl_, RowWrite::kSub, rows);
+  return *this;
+}
+
+const Variable& Variable::scatter_mul(const IndexedSlices& rows) const {
+  write_rows(*impl_, RowWrite::kMul, rows);
+  return *this;
+}
+
+const Variable& Variable::scatter_div(const IndexedSlices& rows) const {
+  write_rows(*impl_, RowWrite::kDiv, rows);
+  return *this;
+}
+
+const Variable& Variable::scatter_min(const IndexedSlices& rows) const {
+  write_rows(*impl_, RowWrite::kMin, rows);
+  return *this;
+}
+
+const Variable& Variable::scatter_max(const IndexedSlices& rows) const {
+  write_rows(*impl_, RowWrite::kMax, rows);
+  return *this;
+}
+
+const Variable& Variable::scatter_update(const IndexedSlices& rows) const {
+  write_rows(*impl_, RowWrite::kUpdate, rows);
+  return *this;
+}
+
+}  // namespace lockstep
