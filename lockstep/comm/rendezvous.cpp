@@ -79,6 +79,7 @@ struct Rendezvous::State {
   alignas(128) std::atomic<uint64_t> arrivals{0};
   alignas(128) std::atomic<uint64_t> departures{0};
   alignas(128) std::atomic<uint64_t> failed_at{kUnknown};
+  std::atomic<int> failed_by{-1};
   std::atomic<bool> aborted{false};
   std::atomic<int> sleepers{0};
   std::mutex mutex;
@@ -104,10 +105,14 @@ struct Rendezvous::State {
     wake.notify_all();
   }
 
-  /// Ends the round for every generation that is not complete.
-  void fail() {
+  /// Ends the round for every generation that is not complete, because `rank` has gone or, without one, for the cause
+  /// that was set.
+  void fail(int rank = -1) {
     const uint64_t before = arrivals.fetch_or(kFailed, std::memory_order_seq_cst);
-    if ((before & kFailed) == 0) failed_at.store(before, std::memory_order_seq_cst);
+    if ((before & kFailed) == 0) {
+      failed_by.store(rank, std::memory_order_relaxed);
+      failed_at.store(before, std::memory_order_seq_cst);
+    }
     wake_sleepers();
   }
 
@@ -178,23 +183,19 @@ struct Rendezvous::State {
     return out.str();
   }
 
-  /// The reason of a failed round as the waiting rank reports it.
-  std::string reason() {
-    const Slot* gone = nullptr;
-    for (const auto& slot : slots) {
-      const int presence = slot.presence.load(std::memory_order_acquire);
-      if (presence == kThrew || (presence == kReturned && gone == nullptr)) gone = &slot;
-      if (presence == kThrew) break;
-    }
-    if (gone != nullptr && !aborted.load(std::memory_order_acquire)) {
-      const auto rank = gone - slots.data();
-      if (gone->presence.load(std::memory_order_acquire) == kReturned) {
-        return c10::str("replica ", rank, " returned");
-      }
-      return c10::str("replica ", rank, " failed (", message_of(gone->cause), ")");
-    }
+  std::string abort_reason() {
     const std::lock_guard lock(mutex);
     return c10::str("the group was aborted (", message_of(abort_cause), ")");
+  }
+
+  /// What ended the round, as a rank that waits in `arrive` reports it.
+  std::string reason() {
+    while (failed_at.load(std::memory_order_acquire) == kUnknown) relax_core();
+    const int rank = failed_by.load(std::memory_order_relaxed);
+    if (rank < 0) return abort_reason();
+    const Slot& gone = slots[static_cast<size_t>(rank)];
+    if (gone.presence.load(std::memory_order_acquire) == kReturned) return c10::str("replica ", rank, " returned");
+    return c10::str("replica ", rank, " failed (", message_of(gone.cause), ")");
   }
 
   [[noreturn]] void throw_failed(int rank, const Call& call) {
@@ -321,7 +322,7 @@ void Rendezvous::depart(int rank) {
   state.depart_from(slot);
   const bool failed = state.aborted.load(std::memory_order_acquire);
   state.recorder.end(rank, failed ? Record::State::kFailed : Record::State::kDone);
-  LOCKSTEP_CHECK_COLLECTIVE(!failed, "[", name(), "] every rank must finish the collective: ", state.reason(),
+  LOCKSTEP_CHECK_COLLECTIVE(!failed, "[", name(), "] every rank must finish the collective: ", state.abort_reason(),
                             " while rank ", rank, " of ", size(), " was in call ",
                             slot.sequence.load(std::memory_order_relaxed));
 }
@@ -341,7 +342,7 @@ void Rendezvous::leave(int rank, std::exception_ptr cause) {
     state.depart_from(slot);
     return;
   }
-  state.fail();
+  state.fail(rank);
 }
 
 void Rendezvous::abort(std::exception_ptr cause) {
@@ -365,6 +366,7 @@ void Rendezvous::reset() {
   const std::lock_guard lock(state.mutex);
   state.abort_cause = nullptr;
   state.aborted.store(false, std::memory_order_relaxed);
+  state.failed_by.store(-1, std::memory_order_relaxed);
   state.failed_at.store(kUnknown, std::memory_order_relaxed);
   state.departures.store(0, std::memory_order_relaxed);
   state.arrivals.store(0, std::memory_order_seq_cst);

@@ -4,8 +4,11 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/div.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
+#include <ATen/ops/view_as_complex.h>
+#include <ATen/ops/view_as_real.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 namespace lockstep::comm {
@@ -15,6 +18,12 @@ at::Tensor combine(const at::Tensor& a, const at::Tensor& b, ReduceOp op) {
   if (op == ReduceOp::Min) return at::minimum(a, b);
   if (op == ReduceOp::Max) return at::maximum(a, b);
   return at::add(a, b);
+}
+
+/// Divides as the kernels for the CPU do: a quotient, not a product with the reciprocal, and complex numbers part by part.
+at::Tensor divide(const at::Tensor& sum, size_t size) {
+  if (sum.is_complex()) return at::view_as_complex(divide(at::view_as_real(sum), size));
+  return at::div(sum, at::full({}, static_cast<double>(size), sum.options()));
 }
 
 }  // namespace
@@ -37,7 +46,7 @@ at::Tensor reduce_on_device(std::span<const Call* const> calls, size_t index, Re
       values[i] = combine(values[i], values[i + stride], op);
     }
   }
-  if (op == ReduceOp::Mean) values[0] = at::div(values[0], static_cast<double>(calls.size()));
+  if (op == ReduceOp::Mean) values[0] = divide(values[0], calls.size());
   return values[0].to(dtype);
 }
 
@@ -49,7 +58,7 @@ at::Tensor concatenate_sparse(std::span<const Call* const> calls, size_t index, 
     values.push_back(call->inputs[index]._values().detach().to(device));
   }
   at::Tensor all_values = at::cat(values);
-  if (op == ReduceOp::Mean) all_values = at::div(all_values, static_cast<double>(calls.size()));
+  if (op == ReduceOp::Mean) all_values = divide(all_values, calls.size());
   return at::_sparse_coo_tensor_unsafe(at::cat(indices, 1), all_values, calls[0]->inputs[index].sizes(),
                                        all_values.options().layout(at::kSparse));
 }
