@@ -1,6 +1,5 @@
-#include <dlfcn.h>
-
 #include <cstdint>
+#include <dlfcn.h>
 #include <iostream>
 #include <string>
 

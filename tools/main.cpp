@@ -11,9 +11,7 @@
 
 namespace {
 
-void add_subcommands(CLI::App& app) {
-  lockstep::tools::add_doctor(app);
-}
+void add_subcommands(CLI::App& app) { lockstep::tools::add_doctor(app); }
 
 }  // namespace
 

@@ -15,7 +15,8 @@ constexpr std::array kVariables{
     Variable{"LOCKSTEP_COLLECTIVE_TIMEOUT", "600", "Seconds that a replica waits for the others in a collective."},
     Variable{"LOCKSTEP_LOG", "warn", "What is logged: error, warn, info, debug or off."},
     Variable{"LOCKSTEP_LOGICAL_CPUS", "1", "Number of logical CPU devices where set_logical_devices was not called."},
-    Variable{"LOCKSTEP_ONEDNN", "", "Whether LibTorch may use oneDNN: 1 or 0. Unset: yes, except on Arm, where it is slower."},
+    Variable{"LOCKSTEP_ONEDNN", "",
+             "Whether LibTorch may use oneDNN: 1 or 0. Unset: yes, except on Arm, where it is slower."},
 };
 
 const Variable& row(std::string_view name) {
@@ -29,8 +30,8 @@ template <typename Number>
 Number number(std::string_view name, const std::string& word, std::string_view what) {
   Number value{};
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  LOCKSTEP_CHECK_VALUE(error == std::errc() && end == word.data() + word.size(),
-                       "[environment] the variable must be ", what, ": ", name, "=\"", word, "\"");
+  LOCKSTEP_CHECK_VALUE(error == std::errc() && end == word.data() + word.size(), "[environment] the variable must be ",
+                       what, ": ", name, "=\"", word, "\"");
   return value;
 }
 

@@ -11,7 +11,8 @@
 
 /// Every environment variable that lockstep reads, in one table (env.cpp): `lockstep doctor` prints it.
 ///
-/// A variable that is not set has its default; one that cannot be understood is a ValueError that says what may be given.
+/// A variable that is not set has its default; one that cannot be understood is a ValueError that says what may be
+/// given.
 ///
 ///     if (env::flag("LOCKSTEP_ONEDNN")) ...
 namespace lockstep::env {
@@ -28,7 +29,8 @@ struct Variable {
 /// Returns the table.
 LOCKSTEP_API std::span<const Variable> variables();
 
-/// Returns what the variable is set to, or nothing when it is not set or empty. `name` must be in the table, here and below.
+/// Returns what the variable is set to, or nothing when it is not set or empty. `name` must be in the table, here and
+/// below.
 LOCKSTEP_API std::optional<std::string> given(std::string_view name);
 
 /// Returns its value, or the default.

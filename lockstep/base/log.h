@@ -10,8 +10,8 @@
 ///
 ///     LOCKSTEP_LOG(Warn) << "oneDNN is on: convolutions may be slow";
 ///
-/// prints `lockstep warn 12:30:01.123 thread_count.cpp:17] oneDNN is on: convolutions may be slow`. The environment variable
-/// LOCKSTEP_LOG sets the level at the start. Thread-safe; lines do not mix.
+/// prints `lockstep warn 12:30:01.123 thread_count.cpp:17] oneDNN is on: convolutions may be slow`. The environment
+/// variable LOCKSTEP_LOG sets the level at the start. Thread-safe; lines do not mix.
 namespace lockstep::log {
 
 enum class Level {
@@ -53,7 +53,7 @@ class LOCKSTEP_API Event {
 }  // namespace lockstep::log
 
 /// Starts an event of a level (Error, Warn, Info, Debug); what follows `<<` is evaluated only when it is printed.
-#define LOCKSTEP_LOG(level)                                            \
-  if (!::lockstep::log::enabled(::lockstep::log::Level::level)) {      \
-  } else                                                               \
+#define LOCKSTEP_LOG(level)                                       \
+  if (!::lockstep::log::enabled(::lockstep::log::Level::level)) { \
+  } else                                                          \
     ::lockstep::log::Event(::lockstep::log::Level::level, __FILE__, __LINE__).stream()

@@ -1,10 +1,9 @@
 #include "lockstep/base/env.h"
 
-#include <gtest/gtest.h>
-
 #include <cstdlib>
 
 #include <c10/util/Exception.h>
+#include <gtest/gtest.h>
 
 namespace lockstep::env {
 namespace {

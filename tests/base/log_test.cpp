@@ -1,10 +1,10 @@
 #include "lockstep/base/log.h"
 
-#include <gtest/gtest.h>
-
 #include <string>
 #include <thread>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 namespace lockstep::log {
 namespace {

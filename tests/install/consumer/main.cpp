@@ -1,10 +1,10 @@
 // What a user's first program needs from the installed package: a header, a symbol of the library, LibTorch.
 
 #include <iostream>
-
-#include <ATen/ATen.h>
 #include <lockstep/base/reduce_op.h>
 #include <lockstep/version.h>
+
+#include <ATen/ATen.h>
 
 int main() {
   const lockstep::ReduceOp op("sum");
