@@ -111,8 +111,8 @@ AllReduceResult measure_size(int64_t bytes, const AllReduceOptions& options) {
 }  // namespace
 
 std::vector<AllReduceResult> bench_all_reduce(const AllReduceOptions& options) {
-  LOCKSTEP_CHECK_VALUE(options.replicas >= 2, "[bench all_reduce] there must be at least two replicas: replicas=",
-                       options.replicas);
+  LOCKSTEP_CHECK_VALUE(options.replicas >= 2,
+                       "[bench all_reduce] there must be at least two replicas: replicas=", options.replicas);
   std::vector<int64_t> sizes = options.bytes;
   for (int64_t bytes = kSmallest; options.bytes.empty() && bytes <= kLargest; bytes *= 4) sizes.push_back(bytes);
   std::vector<AllReduceResult> results;

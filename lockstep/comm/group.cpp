@@ -44,11 +44,12 @@ void check_reducible(const Where& where, at::TensorList tensors, ReduceOp op) {
     const bool adds = op == ReduceOp::Sum || op == ReduceOp::Mean;
     LOCKSTEP_CHECK_TYPE(dtype != at::kBool || !adds || where.group.size() == 1, "[", where.operation,
                         "] bool has no sum: op=", op, where, "; convert it to an integer type, or use MAX for any");
-    LOCKSTEP_CHECK_TYPE(!tensor.is_complex() || adds, "[", where.operation,
-                        "] complex numbers have no order: op=", op, ", dtype=", type_name(dtype), where);
+    LOCKSTEP_CHECK_TYPE(!tensor.is_complex() || adds, "[", where.operation, "] complex numbers have no order: op=", op,
+                        ", dtype=", type_name(dtype), where);
     LOCKSTEP_CHECK_IMPLEMENTED(tensor.layout() == at::kStrided || (adds && tensor.layout() == at::kSparse), "[",
-                               where.operation, "] dense tensors, or COO tensors with SUM or MEAN, can be reduced: op=",
-                               op, ", layout=", tensor.layout(), where);
+                               where.operation,
+                               "] dense tensors, or COO tensors with SUM or MEAN, can be reduced: op=", op,
+                               ", layout=", tensor.layout(), where);
   }
 }
 
@@ -61,8 +62,8 @@ void check_root(const Where& where, int root) {
 int64_t check_dim(const Where& where, at::TensorList tensors, int64_t dim) {
   int64_t wrapped = 0;
   for (const auto& tensor : tensors) {
-    LOCKSTEP_CHECK_VALUE(tensor.dim() >= 1, "[", where.operation,
-                         "] a scalar cannot be gathered: shape=[]", where, "; give it a dimension with unsqueeze(0)");
+    LOCKSTEP_CHECK_VALUE(tensor.dim() >= 1, "[", where.operation, "] a scalar cannot be gathered: shape=[]", where,
+                         "; give it a dimension with unsqueeze(0)");
     LOCKSTEP_CHECK_VALUE(dim >= -tensor.dim() && dim < tensor.dim(), "[", where.operation,
                          "] dim must be one of the tensor's dimensions: dim=", dim, ", shape=", tensor.sizes(), where);
     const int64_t counted = dim < 0 ? dim + tensor.dim() : dim;

@@ -21,9 +21,9 @@ class GroupImpl;
 ///     groups[rank].all_reduce_(gradients, "mean");
 ///
 /// Every rank makes the same calls in the same order with the same shapes; a difference is a CollectiveError on all of
-/// them. Results are the same bits on every rank and in every run: values are combined in one fixed binary tree over the
-/// ranks, whatever the size or number of tensors; half and bfloat16 are summed in float and rounded once. Min and max
-/// pass NaN on. A name with a trailing underscore works in place. Nothing is recorded for autograd.
+/// them. Results are the same bits on every rank and in every run: values are combined in one fixed binary tree over
+/// the ranks, whatever the size or number of tensors; half and bfloat16 are summed in float and rounded once. Min and
+/// max pass NaN on. A name with a trailing underscore works in place. Nothing is recorded for autograd.
 ///
 /// A cheap value handle of one rank; each rank is used by one thread at a time.
 class LOCKSTEP_API Group {

@@ -5,8 +5,8 @@
 namespace lockstep::comm {
 
 std::vector<Pack> group_by_size(std::span<const uint64_t> bytes, int64_t bytes_per_pack) {
-  LOCKSTEP_CHECK_VALUE(bytes_per_pack >= 0, "[group_by_size] bytes_per_pack must be >= 0: bytes_per_pack=",
-                       bytes_per_pack);
+  LOCKSTEP_CHECK_VALUE(bytes_per_pack >= 0,
+                       "[group_by_size] bytes_per_pack must be >= 0: bytes_per_pack=", bytes_per_pack);
   if (bytes_per_pack == 0) return {{0, bytes.size()}};
   std::vector<Pack> packs;
   uint64_t filled = 0;

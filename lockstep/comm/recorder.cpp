@@ -46,8 +46,8 @@ std::string_view state_name(Record::State state) {
 
 }  // namespace
 
-// A sequence lock: `version` is odd while the owner writes. Every field is an atomic, stored with release and loaded with
-// acquire, which orders them against `version` without a fence.
+// A sequence lock: `version` is odd while the owner writes. Every field is an atomic, stored with release and loaded
+// with acquire, which orders them against `version` without a fence.
 struct Recorder::Entry {
   std::atomic<uint64_t> version{0};
   std::atomic<uint64_t> sequence{0};

@@ -42,8 +42,8 @@ struct LOCKSTEP_API Record {
 
 /// Keeps the last calls of every rank, always on.
 ///
-/// Each rank writes its own ring without a lock or an allocation; any thread may read at any time and gets whole entries
-/// only. Times are of the steady clock.
+/// Each rank writes its own ring without a lock or an allocation; any thread may read at any time and gets whole
+/// entries only. Times are of the steady clock.
 class LOCKSTEP_API Recorder {
  public:
   /// How many calls of each rank are kept.

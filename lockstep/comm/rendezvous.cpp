@@ -291,12 +291,9 @@ std::span<const Call* const> Rendezvous::arrive(int rank, const Call& call, std:
   } else {
     auto outcome = State::Outcome::kWait;
     const auto ready = [&] { return (outcome = state.outcome(target)) != State::Outcome::kWait; };
-    const auto limit = timeout.count() > 0
-                           ? timeout
-                           : std::chrono::milliseconds(state.timeout.load(std::memory_order_relaxed));
-    const auto remind = [&] {
-      LOCKSTEP_LOG(Warn) << state.place(rank, call) << " for " << state.missing(generation);
-    };
+    const auto limit =
+        timeout.count() > 0 ? timeout : std::chrono::milliseconds(state.timeout.load(std::memory_order_relaxed));
+    const auto remind = [&] { LOCKSTEP_LOG(Warn) << state.place(rank, call) << " for " << state.missing(generation); };
     if (!state.wait(slot.patience, ready, limit, remind)) {
       const std::string who = state.missing(generation);
       if (state.fail_unless_complete(target, c10::str("rank ", rank, " waited in vain for ", who))) {

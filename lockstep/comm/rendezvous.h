@@ -17,7 +17,8 @@ namespace lockstep::comm {
 /// One collective is `arrive`, work on what the others published, `depart`:
 ///   1. each rank publishes a pointer to its Call and waits for all others (spinning briefly, then asleep);
 ///   2. all fingerprints are compared; a difference is a CollectiveError on every rank that names both calls;
-///   3. between arrive and depart a rank may read what any Call refers to, and write what the collective's rule gives it;
+///   3. between arrive and depart a rank may read what any Call refers to, and write what the collective's rule gives
+///   it;
 ///   4. after depart nobody looks at this rank's Call any more.
 ///
 /// No wait is endless: it ends when all have come, when a rank aborts, when a rank leaves (its function returned or

@@ -101,8 +101,8 @@ class MismatchTest : public ::testing::Test {
   /// Expects that two ranks with these calls both fail, and name both.
   void expect_mismatch(const Call& mine, const Call& other) {
     Rendezvous rendezvous(3, "trio");
-    const auto errors = run_within_a_second(
-        rendezvous, [&](int rank) { meet(rendezvous, rank, rank == 2 ? other : mine); });
+    const auto errors =
+        run_within_a_second(rendezvous, [&](int rank) { meet(rendezvous, rank, rank == 2 ? other : mine); });
     for (int rank = 0; rank < 3; ++rank) {
       const auto& error = errors[static_cast<size_t>(rank)];
       ASSERT_TRUE(error);
@@ -186,8 +186,7 @@ TEST(RendezvousTest, WorkThatThrowsFailsEveryRank) {
 TEST(RendezvousTest, EarlyReturnAfterACollectiveIsNoFailure) {
   Rendezvous rendezvous(4);
   for (int i = 0; i < 300; ++i) {
-    const auto errors =
-        run_ranks(rendezvous, [&](int rank) { meet(rendezvous, rank, Call{.operation = "barrier"}); });
+    const auto errors = run_ranks(rendezvous, [&](int rank) { meet(rendezvous, rank, Call{.operation = "barrier"}); });
     for (const auto& error : errors) ASSERT_EQ(message_of(error), "");
   }
 }

@@ -20,7 +20,8 @@ at::Tensor combine(const at::Tensor& a, const at::Tensor& b, ReduceOp op) {
   return at::add(a, b);
 }
 
-/// Divides as the kernels for the CPU do: a quotient, not a product with the reciprocal, and complex numbers part by part.
+/// Divides as the kernels for the CPU do: a quotient, not a product with the reciprocal, and complex numbers part by
+/// part.
 at::Tensor divide(const at::Tensor& sum, size_t size) {
   if (sum.is_complex()) return at::view_as_complex(divide(at::view_as_real(sum), size));
   return at::div(sum, at::full({}, static_cast<double>(size), sum.options()));

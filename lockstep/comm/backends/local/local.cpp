@@ -119,8 +119,7 @@ class LocalGroup : public GroupImpl {
     call.payload = const_cast<Parcel*>(&parcel);
     Meeting meeting(*rendezvous_, rank_, call, options.timeout());
     if (output.numel() > 0) {
-      const int64_t skip =
-          share.begin * (input.numel() / input.size(0)) * static_cast<int64_t>(input.element_size());
+      const int64_t skip = share.begin * (input.numel() / input.size(0)) * static_cast<int64_t>(input.element_size());
       c10::SmallVector<const void*, 16> parts;
       for (const Call* other : meeting.calls()) {
         parts.push_back(static_cast<const Parcel*>(other->payload)->pieces()[0].input + skip);
@@ -140,8 +139,7 @@ class LocalGroup : public GroupImpl {
   /// Where the part of `rank` begins in a concatenation of `bytes`.
   int64_t cut(int64_t bytes, int rank) const {
     const int64_t lines = bytes / Parcel::kAlignment;
-    return lines / size() * rank * Parcel::kAlignment +
-           std::min<int64_t>(rank, lines % size()) * Parcel::kAlignment;
+    return lines / size() * rank * Parcel::kAlignment + std::min<int64_t>(rank, lines % size()) * Parcel::kAlignment;
   }
 
   void reduce_anywhere(const Call& call, at::TensorList outputs, const CommunicationOptions& options) {

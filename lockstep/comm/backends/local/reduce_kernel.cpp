@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <type_traits>
 #include <vector>
 
-#include <c10/util/BFloat16.h>
-#include <c10/util/Half.h>
-
 #include "lockstep/base/error.h"
+#include "lockstep/comm/backends/local/narrow_float.h"
 #include "lockstep/comm/type_name.h"
 
 namespace lockstep::comm {
@@ -16,9 +15,28 @@ namespace {
 
 constexpr int64_t kBlockBytes = 2048;
 
+/// How a number lies in memory, and in what it is reduced.
 template <typename T>
-using Accumulator =
-    std::conditional_t<std::is_same_v<T, c10::Half> || std::is_same_v<T, c10::BFloat16>, float, T>;
+struct Plain {
+  using Stored = T;
+  using Accumulator = T;
+  static T load(T value) { return value; }
+  static T store(T value) { return value; }
+};
+
+struct Half {
+  using Stored = uint16_t;
+  using Accumulator = float;
+  static float load(uint16_t value) { return half_to_float(value); }
+  static uint16_t store(float value) { return float_to_half(value); }
+};
+
+struct BFloat16 {
+  using Stored = uint16_t;
+  using Accumulator = float;
+  static float load(uint16_t value) { return bfloat16_to_float(value); }
+  static uint16_t store(float value) { return float_to_bfloat16(value); }
+};
 
 /// A rule combines two values, and finishes the last one with the number of ranks.
 struct Sum {
@@ -56,7 +74,8 @@ struct Min {
   template <typename A>
   static A combine(A a, A b) {
     if constexpr (std::is_integral_v<A>) return b < a ? b : a;
-    return (a != a) | (a < b) ? a : b;
+    const A least = a < b ? a : b;
+    return a != a ? a : least;
   }
   template <typename A>
   static A finish(A a, A /*size*/) {
@@ -68,7 +87,8 @@ struct Max {
   template <typename A>
   static A combine(A a, A b) {
     if constexpr (std::is_integral_v<A>) return a < b ? b : a;
-    return (a != a) | (a > b) ? a : b;
+    const A most = a > b ? a : b;
+    return a != a ? a : most;
   }
   template <typename A>
   static A finish(A a, A /*size*/) {
@@ -76,9 +96,10 @@ struct Max {
   }
 };
 
-template <typename T, typename Rule>
+template <typename Number, typename Rule>
 struct Kernel {
-  using A = Accumulator<T>;
+  using T = typename Number::Stored;
+  using A = typename Number::Accumulator;
 
   static A tree(A a, A b) { return Rule::combine(a, b); }
   static A tree(A a, A b, A c) { return Rule::combine(tree(a, b), c); }
@@ -89,7 +110,7 @@ struct Kernel {
   static void two_to_two(const T* a, const T* b, T* p, T* q, int64_t count) {
 #pragma GCC ivdep
     for (int64_t i = 0; i < count; ++i) {
-      const T value = static_cast<T>(Rule::finish(tree(static_cast<A>(a[i]), static_cast<A>(b[i])), A(2)));
+      const T value = Number::store(Rule::finish(tree(Number::load(a[i]), Number::load(b[i])), A(2)));
       p[i] = value;
       q[i] = value;
     }
@@ -98,15 +119,15 @@ struct Kernel {
   static void two_to_one(const T* a, const T* b, T* p, int64_t count) {
 #pragma GCC ivdep
     for (int64_t i = 0; i < count; ++i) {
-      p[i] = static_cast<T>(Rule::finish(tree(static_cast<A>(a[i]), static_cast<A>(b[i])), A(2)));
+      p[i] = Number::store(Rule::finish(tree(Number::load(a[i]), Number::load(b[i])), A(2)));
     }
   }
 
   static void three_to_three(const T* a, const T* b, const T* c, T* p, T* q, T* r, int64_t count) {
 #pragma GCC ivdep
     for (int64_t i = 0; i < count; ++i) {
-      const T value = static_cast<T>(
-          Rule::finish(tree(static_cast<A>(a[i]), static_cast<A>(b[i]), static_cast<A>(c[i])), A(3)));
+      const T value =
+          Number::store(Rule::finish(tree(Number::load(a[i]), Number::load(b[i]), Number::load(c[i])), A(3)));
       p[i] = value;
       q[i] = value;
       r[i] = value;
@@ -118,8 +139,8 @@ struct Kernel {
     T *p = out[0], *q = out[1], *r = out[2], *s = out[3];
 #pragma GCC ivdep
     for (int64_t i = 0; i < count; ++i) {
-      const T value = static_cast<T>(Rule::finish(
-          tree(static_cast<A>(a[i]), static_cast<A>(b[i]), static_cast<A>(c[i]), static_cast<A>(d[i])), A(4)));
+      const T value = Number::store(
+          Rule::finish(tree(Number::load(a[i]), Number::load(b[i]), Number::load(c[i]), Number::load(d[i])), A(4)));
       p[i] = value;
       q[i] = value;
       r[i] = value;
@@ -129,11 +150,11 @@ struct Kernel {
 
   static void pair(const T* a, const T* b, A* p, int64_t count) {
 #pragma GCC ivdep
-    for (int64_t i = 0; i < count; ++i) p[i] = tree(static_cast<A>(a[i]), static_cast<A>(b[i]));
+    for (int64_t i = 0; i < count; ++i) p[i] = tree(Number::load(a[i]), Number::load(b[i]));
   }
 
   static void widen(const T* a, A* p, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) p[i] = static_cast<A>(a[i]);
+    for (int64_t i = 0; i < count; ++i) p[i] = Number::load(a[i]);
   }
 
   static void take_in(A* a, const A* b, int64_t count) {
@@ -142,7 +163,7 @@ struct Kernel {
   }
 
   static void write(const A* a, T* p, A size, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) p[i] = static_cast<T>(Rule::finish(a[i], size));
+    for (int64_t i = 0; i < count; ++i) p[i] = Number::store(Rule::finish(a[i], size));
   }
 
   /// Any number of ranks: the tree over one block at a time, in scratch memory that stays in the first cache.
@@ -167,8 +188,11 @@ struct Kernel {
           take_in(scratch.data() + p * kBlock, scratch.data() + (p + stride) * kBlock, length);
         }
       }
-      for (void* output : outputs) {
-        write(scratch.data(), static_cast<T*>(output) + at, static_cast<A>(inputs.size()), length);
+      if (outputs.empty()) continue;
+      T* const first = static_cast<T*>(outputs[0]) + at;
+      write(scratch.data(), first, static_cast<A>(inputs.size()), length);
+      for (void* output : outputs.subspan(1)) {
+        std::memcpy(static_cast<T*>(output) + at, first, static_cast<size_t>(length) * sizeof(T));
       }
     }
   }
@@ -197,22 +221,22 @@ struct Kernel {
 };
 
 /// A complex number is a pair of real ones to sums and means.
-template <typename T, typename Rule>
+template <typename Number, typename Rule>
 void run_pairs(std::span<const void* const> inputs, std::span<void* const> outputs, int64_t count) {
-  Kernel<T, Rule>::run(inputs, outputs, 2 * count);
+  Kernel<Number, Rule>::run(inputs, outputs, 2 * count);
 }
 
 template <typename Rule>
 ReduceKernel real_kernel(at::ScalarType dtype) {
   switch (dtype) {
     case at::kHalf:
-      return Kernel<c10::Half, Rule>::run;
+      return Kernel<Half, Rule>::run;
     case at::kBFloat16:
-      return Kernel<c10::BFloat16, Rule>::run;
+      return Kernel<BFloat16, Rule>::run;
     case at::kFloat:
-      return Kernel<float, Rule>::run;
+      return Kernel<Plain<float>, Rule>::run;
     case at::kDouble:
-      return Kernel<double, Rule>::run;
+      return Kernel<Plain<double>, Rule>::run;
     default:
       return nullptr;
   }
@@ -222,15 +246,15 @@ template <typename Rule>
 ReduceKernel integer_kernel(at::ScalarType dtype) {
   switch (dtype) {
     case at::kByte:
-      return Kernel<uint8_t, Rule>::run;
+      return Kernel<Plain<uint8_t>, Rule>::run;
     case at::kChar:
-      return Kernel<int8_t, Rule>::run;
+      return Kernel<Plain<int8_t>, Rule>::run;
     case at::kShort:
-      return Kernel<int16_t, Rule>::run;
+      return Kernel<Plain<int16_t>, Rule>::run;
     case at::kInt:
-      return Kernel<int32_t, Rule>::run;
+      return Kernel<Plain<int32_t>, Rule>::run;
     case at::kLong:
-      return Kernel<int64_t, Rule>::run;
+      return Kernel<Plain<int64_t>, Rule>::run;
     default:
       return real_kernel<Rule>(dtype);
   }
@@ -238,9 +262,9 @@ ReduceKernel integer_kernel(at::ScalarType dtype) {
 
 template <typename Rule>
 ReduceKernel complex_kernel(at::ScalarType dtype) {
-  if (dtype == at::kComplexHalf) return run_pairs<c10::Half, Rule>;
-  if (dtype == at::kComplexFloat) return run_pairs<float, Rule>;
-  if (dtype == at::kComplexDouble) return run_pairs<double, Rule>;
+  if (dtype == at::kComplexHalf) return run_pairs<Half, Rule>;
+  if (dtype == at::kComplexFloat) return run_pairs<Plain<float>, Rule>;
+  if (dtype == at::kComplexDouble) return run_pairs<Plain<double>, Rule>;
   return nullptr;
 }
 
