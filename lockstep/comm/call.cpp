@@ -26,6 +26,7 @@ uint64_t mix_tensor(uint64_t hash, const at::Tensor& tensor, int64_t free_dimens
   if (!tensor.defined()) return mix(hash, ~0ull);
   hash = mix(hash, static_cast<uint64_t>(tensor.scalar_type()) | static_cast<uint64_t>(tensor.layout()) << 8 |
                        static_cast<uint64_t>(tensor.device().type()) << 16 | static_cast<uint64_t>(tensor.dim()) << 32);
+  if (tensor.layout() == at::kSparse) hash = mix(hash, static_cast<uint64_t>(tensor.sparse_dim()));
   const auto sizes = tensor.sizes();
   for (size_t d = 0; d < sizes.size(); ++d) {
     if (static_cast<int64_t>(d) != free_dimension) hash = mix(hash, static_cast<uint64_t>(sizes[d]));
