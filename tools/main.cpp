@@ -11,7 +11,10 @@
 
 namespace {
 
-void add_subcommands(CLI::App& app) { lockstep::tools::add_doctor(app); }
+void add_subcommands(CLI::App& app) {
+  lockstep::tools::add_bench(app);
+  lockstep::tools::add_doctor(app);
+}
 
 }  // namespace
 

@@ -12,4 +12,7 @@ namespace lockstep::tools {
 /// `lockstep doctor`: what this machine offers and how lockstep will use it.
 void add_doctor(CLI::App& app);
 
+/// `lockstep bench WHAT`: measurements against the limits of this machine.
+void add_bench(CLI::App& app);
+
 }  // namespace lockstep::tools

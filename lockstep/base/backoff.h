@@ -2,24 +2,11 @@
 
 #include <chrono>
 #include <cstdint>
-#include <string_view>
 #include <thread>
 
-#define LOCKSTEP_SPELL_(x) #x
-#define LOCKSTEP_SPELL(x) LOCKSTEP_SPELL_(x)
+#include "lockstep/base/processor.h"
 
 namespace lockstep::detail {
-
-/// Tells the core that this thread spins, so that its sibling or the bus is left in peace.
-inline void relax_core() {
-  constexpr bool kX86 = std::string_view(LOCKSTEP_SPELL(__x86_64__)) == "1";
-  constexpr bool kArm = std::string_view(LOCKSTEP_SPELL(__aarch64__)) == "1";
-  if constexpr (kX86) {
-    asm volatile("pause" ::: "memory");
-  } else if constexpr (kArm) {
-    asm volatile("yield" ::: "memory");
-  }
-}
 
 /// Decides how a thread waits: first it spins, then it gives up its time slice, and then it is time to sleep.
 ///

@@ -75,7 +75,7 @@ struct ReplicaThreads::State {
       num_cpu_replicas += device.is_cpu() ? 1 : 0;
       any_stream = any_stream || !device.is_cpu();
     }
-    share = std::max(1, num_hardware_threads() / std::max(1, num_cpu_replicas));
+    share = lockstep::threads_per_replica(num_cpu_replicas);
     crowded = static_cast<int>(devices.size()) > num_hardware_threads();
   }
 
@@ -194,9 +194,11 @@ int ReplicaThreads::size() const { return static_cast<int>(state_->devices.size(
 
 int ReplicaThreads::threads_per_replica() const { return state_->share; }
 
-void ReplicaThreads::run(c10::function_ref<void(int)> body, c10::function_ref<void(int, std::exception_ptr)> leave) {
+void ReplicaThreads::run(c10::function_ref<void(int)> body, c10::function_ref<void()> begin,
+                         c10::function_ref<void(int, std::exception_ptr)> leave) {
   State& state = *state_;
   const std::lock_guard<std::mutex> turn(state.one_run_at_a_time);
+  begin();
   state.body = &body;
   state.leave = &leave;
   state.seed.reset();

@@ -47,9 +47,11 @@ class LOCKSTEP_API ReplicaThreads {
   ///
   /// When some throw, the first exception in time is rethrown here, as the very same object, after all have ended. A
   /// `c10::Error` gains a line that names the replica; `last_replica_failure` names it for all others.
-  /// `leave(replica, exception)` is called on the replica's thread as soon as its body has ended, so that others can be
-  /// freed from waiting for it; the exception is null when it returned.
-  void run(c10::function_ref<void(int)> body, c10::function_ref<void(int, std::exception_ptr)> leave);
+  /// `begin()` is called first, on the calling thread, when its turn has come. `leave(replica, exception)` is called on
+  /// the replica's thread as soon as its body has ended, so that others can be freed from waiting for it; the exception
+  /// is null when it returned.
+  void run(c10::function_ref<void(int)> body, c10::function_ref<void()> begin,
+           c10::function_ref<void(int, std::exception_ptr)> leave);
 
  private:
   struct State;

@@ -10,6 +10,10 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 
+#include "lockstep/base/env.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/processor.h"
+
 namespace lockstep {
 namespace {
 
@@ -46,6 +50,7 @@ const ThreadControls& controls() {
 }
 
 std::atomic<int> blas_threads_in_force{0};
+std::atomic<int> threads_asked_for{0};
 
 }  // namespace
 
@@ -54,6 +59,26 @@ int num_hardware_threads() {
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
   return std::max(1U, std::thread::hardware_concurrency());
+}
+
+void set_threads_per_replica(int num_threads) {
+  LOCKSTEP_CHECK_VALUE(num_threads >= 0, "[set_threads_per_replica] the number must be positive, or 0 for an equal share ",
+                       "of the cores: num_threads=", num_threads);
+  threads_asked_for = num_threads;
+}
+
+int threads_per_replica(int num_replicas) {
+  if (threads_asked_for > 0) return threads_asked_for;
+  return std::max(1, num_hardware_threads() / std::max(1, num_replicas));
+}
+
+void apply_machine_defaults() {
+  static const bool done = [] {
+    const auto asked = env::given("LOCKSTEP_ONEDNN");
+    if (asked || detail::kIsArm) at::globalContext().setUserEnabledMkldnn(asked && env::flag("LOCKSTEP_ONEDNN"));
+    return true;
+  }();
+  static_cast<void>(done);
 }
 
 BlasLibrary blas_library() {

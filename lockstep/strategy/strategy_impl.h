@@ -1,6 +1,9 @@
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +17,7 @@
 #include "lockstep/comm/rendezvous.h"
 #include "lockstep/device/logical_devices.h"
 #include "lockstep/device/replica_threads.h"
+#include "lockstep/strategy/before_run.h"
 
 namespace lockstep {
 
@@ -46,22 +50,40 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   int num_replicas_in_sync() const { return num_local_replicas(); }
 
   /// Calls `body(replica)` on every local replica, in its replica context, and waits.
-  void call_for_each_replica(c10::function_ref<void(int)> body);
+  virtual void call_for_each_replica(c10::function_ref<void(int)> body);
 
-  /// Where replicas meet; `groups()[r]` is what replica r calls.
-  comm::Rendezvous& rendezvous() { return *rendezvous_; }
-  const comm::Group& group(int replica) const { return groups_[replica]; }
+  /// Where the replicas of the run meet that the calling thread takes part in; `group(r)` is what replica r calls.
+  comm::Rendezvous& rendezvous() const { return *current_team().rendezvous; }
+  const comm::Group& group(int replica) const { return current_team().groups[replica]; }
 
-  int threads_per_replica() const { return threads_->threads_per_replica(); }
+  /// Calls `observer.before_run()` before every run, for as long as somebody else keeps it alive.
+  void add_before_run(std::weak_ptr<BeforeRun> observer);
+
+  int threads_per_replica() const { return team_->threads.threads_per_replica(); }
 
  protected:
   explicit StrategyImpl(std::vector<LogicalDevice> devices);
 
  private:
+  /// The threads of the local replicas and where they meet. Those of a run wait while a merge function is called, so a
+  /// run inside of it needs another team.
+  struct Team {
+    explicit Team(const std::vector<LogicalDevice>& devices);
+    std::shared_ptr<comm::Rendezvous> rendezvous;
+    std::vector<comm::Group> groups;
+    ReplicaThreads threads;
+    std::unique_ptr<Team> inside_merge;
+  };
+
+  Team& team_at(int depth) const;
+  Team& current_team() const;
+  void notify_observers();
+
   std::vector<LogicalDevice> devices_;
-  std::shared_ptr<comm::Rendezvous> rendezvous_;
-  std::vector<comm::Group> groups_;
-  std::unique_ptr<ReplicaThreads> threads_;
+  std::unique_ptr<Team> team_;
+  std::atomic<uint64_t> num_runs_{0};
+  std::mutex observers_mutex_;
+  std::vector<std::weak_ptr<BeforeRun>> observers_;
 };
 
 /// The strategy that is current where none is entered. Lives as long as the process.

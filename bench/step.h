@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace lockstep::bench {
+
+struct StepOptions {
+  int64_t width = 512;
+  /// Examples for each replica.
+  int64_t batch = 32;
+  int replicas = 2;
+  /// "sgd", "momentum" or "adam".
+  std::string optimizer = "sgd";
+  /// How long everything together is measured.
+  double seconds = 6.0;
+};
+
+/// Time of one training step of an MLP 784-width-width-10 in float32, everything measured in turns in one process.
+struct StepResult {
+  std::string name = "step";
+  StepOptions options;
+  /// Cores that each replica computes with, in every measurement.
+  int threads_per_replica = 1;
+  /// LibTorch alone, one replica: zero_grad, forward, backward, step.
+  double seconds_plain = 0;
+  /// One replica under MirroredStrategy.
+  double seconds_1 = 0;
+  /// All replicas under MirroredStrategy, each with its own batch.
+  double seconds_n = 0;
+  /// All replicas at once, without any communication: what the machine allows.
+  double seconds_alone = 0;
+  /// seconds_1 / seconds_n.
+  double efficiency = 0;
+  /// seconds_1 / seconds_plain.
+  double overhead_1 = 0;
+  /// seconds_alone / seconds_n.
+  double fraction_of_alone = 0;
+};
+
+StepResult bench_step(const StepOptions& options);
+
+}  // namespace lockstep::bench

@@ -1,0 +1,341 @@
+#include "lockstep/strategy/optimizer_core.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+#include <torch/types.h>
+// After torch/types.h, whose functions it uses without including them.
+#include <torch/nn/utils/clip_grad.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/strategy/context.h"
+#include "lockstep/strategy/cross_device_ops.h"
+#include "lockstep/strategy/optimizer.h"
+#include "lockstep/strategy/shared_update.h"
+
+namespace lockstep::detail {
+namespace {
+
+/// What one replica owns.
+struct Replica {
+  std::vector<at::Tensor> parameters;
+  std::vector<at::Tensor> buffers;
+  std::unique_ptr<SharedUpdate> shared;
+  /// 1 for parameters that are updated in the replicated way; the same on all replicas.
+  std::vector<char> replicated;
+  std::unique_ptr<torch::optim::Optimizer> own;
+  bool own_is_stale = true;
+  bool reduced = false;
+};
+
+bool can_be_shared(const at::Tensor& parameter) {
+  return parameter.device().is_cpu() && parameter.is_contiguous() && parameter.numel() > 0 &&
+         parameter.is_floating_point();
+}
+
+at::Tensor offered_gradient(const at::Tensor& parameter) {
+  const at::Tensor& gradient = parameter.grad();
+  if (!gradient.defined() || gradient.is_sparse()) return gradient;
+  return gradient.is_contiguous() ? gradient : gradient.contiguous();
+}
+
+}  // namespace
+
+struct OptimizerCore::State {
+  Setup setup;
+  std::vector<Replica> replicas;
+  /// The group of each parameter, in the order of all groups' parameters.
+  std::vector<size_t> groups;
+  std::unique_ptr<torch::optim::Optimizer> front;
+
+  explicit State(Setup given);
+  void plan();
+
+  int num_replicas() const { return static_cast<int>(replicas.size()); }
+  Replica& here(const char* operation, int& replica);
+  UpdateOffer offer(Replica& own) const;
+  void meet(int replica, const char* operation, UpdateOffer& mine,
+            const std::function<void(const std::vector<const UpdateOffer*>&)>& work);
+
+  void update(int replica, Replica& own, const std::vector<const UpdateOffer*>& offers);
+  void average_buffers(int replica, const std::vector<const UpdateOffer*>& offers);
+  void reduce(int replica, Replica& own, const std::vector<char>& present, bool replicated_only);
+  void step_own(int replica, Replica& own, const std::function<at::Tensor()>& closure, at::Tensor* loss);
+};
+
+OptimizerCore::State::State(Setup given) : setup(std::move(given)), replicas(setup.groups.size()) {
+  for (size_t r = 0; r < replicas.size(); ++r) {
+    for (const auto& group : setup.groups[r]) {
+      replicas[r].parameters.insert(replicas[r].parameters.end(), group.params().begin(), group.params().end());
+    }
+    if (r < setup.buffers.size()) replicas[r].buffers = setup.buffers[r];
+  }
+  for (size_t g = 0; g < setup.groups[0].size(); ++g) {
+    groups.insert(groups.end(), setup.groups[0][g].params().size(), g);
+  }
+  for (const Replica& replica : replicas) {
+    LOCKSTEP_CHECK_VALUE(replica.parameters.size() == groups.size(),
+                         "[optimizer] every replica must have the same parameters: replica 0 has ", groups.size(),
+                         ", another one ", replica.parameters.size());
+  }
+  front = setup.factory(setup.groups[0]);
+  plan();
+}
+
+/// Decides the way of every parameter, and who updates what.
+void OptimizerCore::State::plan() {
+  std::vector<char> replicated(groups.size(), 0);
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> element_bytes;
+  for (size_t p = 0; p < groups.size(); ++p) {
+    bool shared = setup.elementwise;
+    for (const Replica& replica : replicas) shared = shared && can_be_shared(replica.parameters[p]);
+    replicated[p] = shared ? 0 : 1;
+    sizes.push_back(shared ? replicas[0].parameters[p].numel() : 0);
+    element_bytes.push_back(replicas[0].parameters[p].element_size());
+  }
+  const auto chunks = plan_updates(sizes, element_bytes, num_replicas());
+  const auto make = [&](at::Tensor slice, size_t group) {
+    Groups one;
+    one.emplace_back(std::vector<at::Tensor>{std::move(slice)}, front->param_groups()[group].options().clone());
+    return setup.factory(std::move(one));
+  };
+  for (int r = 0; r < num_replicas(); ++r) {
+    replicas[r].replicated = replicated;
+    replicas[r].shared = std::make_unique<SharedUpdate>(chunks[r], replicas[r].parameters, groups, make);
+  }
+}
+
+Replica& OptimizerCore::State::here(const char* operation, int& replica) {
+  const ContextFrame* frame = current_frame();
+  const bool inside = frame != nullptr && frame->strategy == setup.strategy.get() && frame->replica >= 0;
+  LOCKSTEP_CHECK_CONTEXT(inside || num_replicas() == 1, "[", operation,
+                         "] belongs to the replicas: call it inside the function given to `run` of the strategy that ",
+                         "the optimizer was made under; replicas=", num_replicas());
+  replica = inside ? frame->replica : 0;
+  return replicas[replica];
+}
+
+UpdateOffer OptimizerCore::State::offer(Replica& own) const {
+  UpdateOffer offer;
+  for (const at::Tensor& parameter : own.parameters) offer.gradients.push_back(offered_gradient(parameter));
+  offer.parameters = &own.parameters;
+  offer.buffers = &own.buffers;
+  offer.reduced = own.reduced;
+  return offer;
+}
+
+void OptimizerCore::State::meet(int replica, const char* operation, UpdateOffer& mine,
+                                const std::function<void(const std::vector<const UpdateOffer*>&)>& work) {
+  if (num_replicas() == 1) return work({&mine});
+  comm::Call call;
+  call.operation = operation;
+  call.inputs = *mine.parameters;
+  call.payload = &mine;
+  call.payload_type = &typeid(UpdateOffer);
+  comm::Meeting meeting(setup.strategy->rendezvous(), replica, call);
+  std::vector<const UpdateOffer*> offers;
+  for (const comm::Call* other : meeting.calls()) offers.push_back(static_cast<const UpdateOffer*>(other->payload));
+  for (const UpdateOffer* other : offers) {
+    LOCKSTEP_CHECK_COLLECTIVE(other->reduced == mine.reduced, "[", operation,
+                              "] either all replicas or none must have called reduce_gradients before");
+  }
+  work(offers);
+  meeting.finish();
+}
+
+void OptimizerCore::State::update(int replica, Replica& own, const std::vector<const UpdateOffer*>& offers) {
+  for (size_t p = 0; p < groups.size(); ++p) {
+    bool sparse = false;
+    for (const UpdateOffer* other : offers) sparse = sparse || other->has_sparse(p);
+    if (sparse && own.replicated[p] == 0) {
+      own.replicated[p] = 1;
+      own.own_is_stale = true;
+    }
+  }
+  own.shared->apply(replica, offers, own.replicated, front->param_groups());
+  if (offers.size() > 1) average_buffers(replica, offers);
+}
+
+/// Each buffer by one replica, for all.
+void OptimizerCore::State::average_buffers(int replica, const std::vector<const UpdateOffer*>& offers) {
+  const at::NoGradGuard no_grad;
+  for (size_t b = replica; b < offers[0]->buffers->size(); b += offers.size()) {
+    std::vector<at::Tensor> copies;
+    for (const UpdateOffer* other : offers) copies.push_back((*other->buffers)[b]);
+    if (!copies[0].device().is_cpu()) continue;
+    const at::Tensor mean = tree_reduce(ReduceOp::Mean, copies);
+    for (at::Tensor& copy : copies) copy.copy_(mean);
+  }
+}
+
+/// Sums gradients over replicas, in place: of all parameters, or of those that are updated in the replicated way.
+void OptimizerCore::State::reduce(int replica, Replica& own, const std::vector<char>& present, bool replicated_only) {
+  const comm::Group& group = setup.strategy->group(replica);
+  std::vector<at::Tensor> dense;
+  for (size_t p = 0; p < groups.size(); ++p) {
+    if (present[p] == 0 || (replicated_only && own.replicated[p] == 0)) continue;
+    at::Tensor& gradient = own.parameters[p].mutable_grad();
+    if (!gradient.defined()) gradient = at::zeros_like(own.parameters[p]);
+    if (present[p] == 2) {
+      gradient = group.all_reduce(gradient.is_sparse() ? gradient : gradient.to_sparse(1), ReduceOp::Sum);
+    } else {
+      if (!gradient.is_contiguous()) gradient = gradient.contiguous();
+      dense.push_back(gradient);
+    }
+  }
+  if (!dense.empty()) group.all_reduce_(dense, ReduceOp::Sum);
+  if (replicated_only) {
+    std::vector<at::Tensor> on_devices;
+    for (const at::Tensor& buffer : own.buffers) {
+      if (!buffer.device().is_cpu()) on_devices.push_back(buffer);
+    }
+    if (!on_devices.empty()) group.all_reduce_(on_devices, ReduceOp::Mean);
+  }
+}
+
+void OptimizerCore::State::step_own(int replica, Replica& own, const std::function<at::Tensor()>& closure,
+                                    at::Tensor* loss) {
+  if (own.own_is_stale) {
+    Groups mine;
+    for (size_t g = 0; g < front->param_groups().size(); ++g) {
+      mine.emplace_back(std::vector<at::Tensor>{}, front->param_groups()[g].options().clone());
+    }
+    for (size_t p = 0; p < groups.size(); ++p) {
+      if (own.replicated[p] != 0) mine[groups[p]].params().push_back(own.parameters[p]);
+    }
+    own.own = setup.factory(std::move(mine));
+    own.own_is_stale = false;
+  }
+  for (size_t g = 0; g < front->param_groups().size(); ++g) {
+    own.own->param_groups()[g].set_options(front->param_groups()[g].options().clone());
+  }
+  const at::Tensor first = closure ? own.own->step(closure) : own.own->step();
+  if (loss != nullptr) *loss = first;
+  static_cast<void>(replica);
+}
+
+namespace {
+
+/// 0 where no replica has a gradient, 2 where one has a sparse one, else 1.
+std::vector<char> presence(const std::vector<const UpdateOffer*>& offers) {
+  std::vector<char> present(offers[0]->gradients.size(), 0);
+  for (const UpdateOffer* offer : offers) {
+    for (size_t p = 0; p < present.size(); ++p) {
+      if (offer->gradients[p].defined()) present[p] = std::max<char>(present[p], offer->has_sparse(p) ? 2 : 1);
+    }
+  }
+  return present;
+}
+
+bool any(const std::vector<char>& flags) {
+  return std::any_of(flags.begin(), flags.end(), [](char flag) { return flag != 0; });
+}
+
+}  // namespace
+
+OptimizerCore::OptimizerCore(Setup setup) : state_(std::make_unique<State>(std::move(setup))) {}
+
+OptimizerCore::~OptimizerCore() = default;
+
+void OptimizerCore::step() {
+  int replica = 0;
+  Replica& own = state_->here("optimizer step", replica);
+  std::vector<char> present;
+  {
+    UpdateOffer mine = state_->offer(own);
+    state_->meet(replica, "optimizer step", mine, [&](const std::vector<const UpdateOffer*>& offers) {
+      present = presence(offers);
+      state_->update(replica, own, offers);
+    });
+  }
+  if (any(own.replicated)) {
+    if (!own.reduced && state_->num_replicas() > 1) state_->reduce(replica, own, present, /*replicated_only=*/true);
+    state_->step_own(replica, own, nullptr, nullptr);
+  }
+  for (const at::Tensor& parameter : own.parameters) {
+    if (!parameter.is_inference()) parameter.unsafeGetTensorImpl()->bump_version();
+  }
+}
+
+at::Tensor OptimizerCore::step(const std::function<at::Tensor()>& closure) {
+  int replica = 0;
+  Replica& own = state_->here("optimizer step", replica);
+  LOCKSTEP_CHECK_IMPLEMENTED(num_shared() == 0, "[optimizer step] a closure is for optimizers that evaluate the loss ",
+                             "several times, such as LBFGS; call backward() and step()");
+  const auto over_all = [&] {
+    own.reduced = false;
+    at::Tensor loss = closure();
+    reduce_gradients();
+    if (state_->num_replicas() == 1) return loss;
+    return state_->setup.strategy->group(replica).all_reduce(loss.detach(), ReduceOp::Sum);
+  };
+  at::Tensor loss;
+  state_->step_own(replica, own, over_all, &loss);
+  own.reduced = false;
+  return loss;
+}
+
+void OptimizerCore::reduce_gradients() {
+  int replica = 0;
+  Replica& own = state_->here("reduce_gradients", replica);
+  if (own.reduced) return;
+  std::vector<char> present;
+  {
+    UpdateOffer mine = state_->offer(own);
+    state_->meet(replica, "reduce_gradients", mine,
+                 [&](const std::vector<const UpdateOffer*>& offers) { present = presence(offers); });
+  }
+  if (state_->num_replicas() > 1) state_->reduce(replica, own, present, /*replicated_only=*/false);
+  own.reduced = true;
+}
+
+double OptimizerCore::clip_gradients(double max_norm) {
+  int replica = 0;
+  Replica& own = state_->here("clip_grad_norm", replica);
+  LOCKSTEP_CHECK_VALUE(max_norm > 0, "[clip_grad_norm] the norm must be positive: max_norm=", max_norm);
+  reduce_gradients();
+  return torch::nn::utils::clip_grad_norm_(own.parameters, max_norm);
+}
+
+void OptimizerCore::zero_grad() {
+  int replica = 0;
+  Replica& own = state_->here("zero_grad", replica);
+  for (const at::Tensor& parameter : own.parameters) parameter.mutable_grad().reset();
+  own.reduced = false;
+}
+
+torch::optim::Optimizer& OptimizerCore::front() { return *state_->front; }
+
+StrategyImpl& OptimizerCore::strategy() const { return *state_->setup.strategy; }
+
+size_t OptimizerCore::num_shared() const {
+  const auto& replicated = state_->replicas[0].replicated;
+  return static_cast<size_t>(std::count(replicated.begin(), replicated.end(), 0));
+}
+
+std::vector<at::Tensor> averaged_buffers(const torch::nn::Module& module) {
+  std::vector<at::Tensor> buffers;
+  for (const at::Tensor& buffer : module.buffers()) {
+    if (buffer.defined() && buffer.is_floating_point()) buffers.push_back(buffer);
+  }
+  return buffers;
+}
+
+OptimizerCore::Setup setup_for(const std::vector<Variable>& variables) {
+  LOCKSTEP_CHECK_VALUE(!variables.empty(), "[optimizer] at least one variable is needed");
+  OptimizerCore::Setup setup;
+  setup.strategy = variables[0].strategy().shared_impl();
+  for (size_t r = 0; r < variables[0].components().size(); ++r) {
+    std::vector<at::Tensor> copies;
+    for (const Variable& variable : variables) {
+      LOCKSTEP_CHECK_VALUE(variable.strategy() == variables[0].strategy(),
+                           "[optimizer] all variables must belong to one strategy: ", variable.name(), " does not");
+      copies.push_back(variable.components()[r]);
+    }
+    setup.groups.push_back({torch::optim::OptimizerParamGroup(copies)});
+  }
+  return setup;
+}
+
+}  // namespace lockstep::detail

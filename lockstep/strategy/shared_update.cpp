@@ -1,0 +1,96 @@
+#include "lockstep/strategy/shared_update.h"
+
+#include <array>
+#include <cstring>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include "lockstep/comm/backends/local/reduce_kernel.h"
+
+namespace lockstep::detail {
+namespace {
+
+/// Stands for the gradient of a replica that has none.
+alignas(64) constexpr std::array<char, kMaxChunkBytes + 64> kZeros{};
+
+char* bytes_at(const at::Tensor& tensor, int64_t element) {
+  return static_cast<char*>(tensor.data_ptr()) + element * tensor.element_size();
+}
+
+}  // namespace
+
+SharedUpdate::SharedUpdate(const std::vector<UpdateChunk>& chunks, const std::vector<at::Tensor>& parameters,
+                           const std::vector<size_t>& groups, const MakeOptimizer& make) {
+  for (const UpdateChunk& where : chunks) {
+    Chunk chunk{where, groups[where.parameter], {}, {}, nullptr};
+    const at::Tensor& whole = parameters[where.parameter];
+    point_at(chunk.parameter, whole, where.begin, where.end);
+    chunk.gradient = at::empty({where.size()}, whole.options().requires_grad(false));
+    chunk.parameter.mutable_grad() = chunk.gradient;
+    chunk.optimizer = make(chunk.parameter, chunk.group);
+    scratch_[whole.scalar_type()];
+    chunks_.push_back(std::move(chunk));
+  }
+  for (auto& [dtype, buffers] : scratch_) {
+    for (int i = 0; i < at::get_num_threads(); ++i) {
+      buffers.push_back(at::empty({kMaxChunkBytes / static_cast<int64_t>(c10::elementSize(dtype))}, dtype));
+    }
+  }
+}
+
+const at::Tensor& SharedUpdate::scratch(at::ScalarType dtype) {
+  const auto& buffers = scratch_.at(dtype);
+  return buffers[static_cast<size_t>(at::get_thread_num()) % buffers.size()];
+}
+
+/// Makes `chunk.gradient` the sum over replicas; false where no replica has a gradient.
+bool SharedUpdate::load_gradient(Chunk& chunk, int owner, const std::vector<const UpdateOffer*>& offers) {
+  const auto& [parameter, begin, end] = chunk.where;
+  const at::Tensor& own = offers[owner]->gradients[parameter];
+  if (offers.size() == 1 || offers[owner]->reduced) {
+    if (own.defined()) point_at(chunk.gradient, own, begin, end);
+    return own.defined();
+  }
+  bool any = false;
+  std::vector<const void*> sources;
+  for (const UpdateOffer* offer : offers) {
+    const at::Tensor& gradient = offer->gradients[parameter];
+    any = any || gradient.defined();
+    sources.push_back(gradient.defined() ? bytes_at(gradient, begin) : kZeros.data());
+  }
+  if (!any) return false;
+  const at::ScalarType dtype = chunk.parameter.scalar_type();
+  const at::Tensor& sum = scratch(dtype);
+  void* const target = sum.data_ptr();
+  comm::reduce_kernel(dtype, ReduceOp::Sum, sources.size())(sources, {&target, 1}, end - begin);
+  point_at(chunk.gradient, sum, 0, end - begin);
+  return true;
+}
+
+void SharedUpdate::update(Chunk& chunk, int owner, const std::vector<const UpdateOffer*>& offers,
+                          const std::vector<torch::optim::OptimizerParamGroup>& options) {
+  const auto& [parameter, begin, end] = chunk.where;
+  const at::Tensor& whole = (*offers[owner]->parameters)[parameter];
+  if (!load_gradient(chunk, owner, offers)) return;
+  if (chunk.parameter.data_ptr() != bytes_at(whole, begin)) point_at(chunk.parameter, whole, begin, end);
+  chunk.optimizer->param_groups()[0].set_options(options[chunk.group].options().clone());
+  chunk.optimizer->step();
+  for (size_t replica = 0; replica < offers.size(); ++replica) {
+    if (static_cast<int>(replica) == owner) continue;
+    std::memcpy(bytes_at((*offers[replica]->parameters)[parameter], begin), chunk.parameter.data_ptr(),
+                (end - begin) * whole.element_size());
+  }
+}
+
+void SharedUpdate::apply(int owner, const std::vector<const UpdateOffer*>& offers, const std::vector<char>& skip,
+                         const std::vector<torch::optim::OptimizerParamGroup>& options) {
+  const auto some = [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      if (skip[chunks_[i].where.parameter] == 0) update(chunks_[i], owner, offers, options);
+    }
+  };
+  at::parallel_for(0, static_cast<int64_t>(chunks_.size()), 1, some);
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,136 @@
+#include <iomanip>
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "bench/all_reduce.h"
+#include "bench/empty_run.h"
+#include "bench/step.h"
+#include "tools/subcommands.h"
+
+namespace lockstep::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Prints a result: one JSON object on a line, or `name: value` pairs for people.
+void report(const Json& result, bool json) {
+  if (json) {
+    std::cout << result.dump() << std::endl;
+    return;
+  }
+  const char* separator = "";
+  for (const auto& [key, value] : result.items()) {
+    std::cout << separator << key << ' ' << (value.is_string() ? value.get<std::string>() : value.dump());
+    separator = ", ";
+  }
+  std::cout << std::endl;
+}
+
+Json to_json(const bench::AllReduceResult& r) {
+  return {{"name", r.name},       {"bytes", r.bytes},
+          {"replicas", r.replicas}, {"seconds", r.seconds},
+          {"algbw", r.algbw},     {"memory_bandwidth", r.memory_bandwidth},
+          {"fraction_of_limit", r.fraction_of_limit}};
+}
+
+Json to_json(const bench::StepResult& r) {
+  return {{"name", r.name},
+          {"width", r.options.width},
+          {"batch", r.options.batch},
+          {"replicas", r.options.replicas},
+          {"optimizer", r.options.optimizer},
+          {"threads_per_replica", r.threads_per_replica},
+          {"seconds_plain", r.seconds_plain},
+          {"seconds_1", r.seconds_1},
+          {"seconds_n", r.seconds_n},
+          {"seconds_alone", r.seconds_alone},
+          {"efficiency", r.efficiency},
+          {"overhead_1", r.overhead_1},
+          {"fraction_of_alone", r.fraction_of_alone}};
+}
+
+void add_all_reduce(CLI::App& bench) {
+  auto* command = bench.add_subcommand("all_reduce", "Sum a tensor over replicas, against the memory's bandwidth");
+  auto options = std::make_shared<bench::AllReduceOptions>();
+  auto json = std::make_shared<bool>(false);
+  command->add_option("--replicas", options->replicas, "Replicas, one thread each")->capture_default_str()->check(CLI::Range(1, 256));
+  command->add_option("--bytes", options->bytes, "Message sizes; default 4 KiB to 256 MiB")->check(CLI::PositiveNumber);
+  command->add_option("--seconds", options->seconds_per_size, "Time for each size")->capture_default_str()->check(CLI::PositiveNumber);
+  command->add_flag("--json", *json, "Print one JSON object a line");
+  command->callback([=] {
+    for (const auto& result : bench::bench_all_reduce(*options)) report(to_json(result), *json);
+  });
+}
+
+void add_run(CLI::App& bench) {
+  auto* command = bench.add_subcommand("run", "An empty `run`: what a step costs before it does anything");
+  auto replicas = std::make_shared<int>(2);
+  auto json = std::make_shared<bool>(false);
+  command->add_option("--replicas", *replicas, "Replicas, one thread each")->capture_default_str()->check(CLI::Range(1, 256));
+  command->add_flag("--json", *json, "Print one JSON object a line");
+  command->callback([=] {
+    const auto result = bench::bench_empty_run(*replicas);
+    report({{"name", result.name}, {"replicas", result.replicas}, {"seconds", result.seconds}}, *json);
+  });
+}
+
+void add_step(CLI::App& bench) {
+  auto* command = bench.add_subcommand("step", "A training step of an MLP 784-W-W-10, against one replica and plain LibTorch");
+  auto options = std::make_shared<bench::StepOptions>();
+  auto json = std::make_shared<bool>(false);
+  auto* width = command->add_option("--width", options->width, "Width W of the hidden layers; default 512 and 2048");
+  auto* batch = command->add_option("--batch", options->batch, "Examples for each replica; default 32 and 256");
+  width->check(CLI::PositiveNumber);
+  batch->check(CLI::PositiveNumber);
+  command->add_option("--replicas", options->replicas, "Replicas")->capture_default_str()->check(CLI::Range(1, 256));
+  command->add_option("--optimizer", options->optimizer, "sgd, momentum or adam")->capture_default_str()->check(CLI::IsMember({"sgd", "momentum", "adam"}));
+  command->add_option("--seconds", options->seconds, "Time for each measurement")->capture_default_str()->check(CLI::PositiveNumber);
+  command->add_flag("--json", *json, "Print one JSON object a line");
+  command->callback([=] {
+    const auto widths = width->count() > 0 ? std::vector<int64_t>{options->width} : std::vector<int64_t>{512, 2048};
+    const auto batches = batch->count() > 0 ? std::vector<int64_t>{options->batch} : std::vector<int64_t>{32, 256};
+    for (const int64_t w : widths) {
+      for (const int64_t b : batches) {
+        options->width = w;
+        options->batch = b;
+        report(to_json(bench::bench_step(*options)), *json);
+      }
+    }
+  });
+}
+
+void add_all(CLI::App& bench) {
+  auto* command = bench.add_subcommand("all", "All of them, with their defaults");
+  auto json = std::make_shared<bool>(false);
+  command->add_flag("--json", *json, "Print one JSON object a line");
+  command->callback([=] {
+    for (const auto& result : bench::bench_all_reduce({})) report(to_json(result), *json);
+    const auto run = bench::bench_empty_run(2);
+    report({{"name", run.name}, {"replicas", run.replicas}, {"seconds", run.seconds}}, *json);
+    for (const int64_t width : {512, 2048}) {
+      for (const int64_t batch : {32, 256}) {
+        bench::StepOptions options;
+        options.width = width;
+        options.batch = batch;
+        report(to_json(bench::bench_step(options)), *json);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app) {
+  auto* bench = app.add_subcommand("bench", "Measure against this machine's own limits");
+  bench->require_subcommand(1);
+  add_all_reduce(*bench);
+  add_run(*bench);
+  add_step(*bench);
+  add_all(*bench);
+}
+
+}  // namespace lockstep::tools
