@@ -38,8 +38,8 @@ class LOCKSTEP_API Rendezvous {
   std::span<const Call* const> arrive(int rank, const Call& call, std::chrono::milliseconds timeout = {});
 
   /// Waits until every rank has finished with the calls that `arrive` returned, and reports if one of them failed.
-  /// All ranks are at work by now and may still read this one's tensors, so this wait has no deadline; it is logged once
-  /// a minute.
+  /// All ranks are at work by now and may still read this one's tensors, so this wait has no deadline; it is logged
+  /// once a minute.
   void depart(int rank);
 
   /// Marks `rank` as gone for this round: others that wait for it fail at once, naming it and the reason.
