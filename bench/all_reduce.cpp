@@ -1,10 +1,8 @@
 #include "bench/all_reduce.h"
 
 #include <algorithm>
-#include <barrier>
 #include <chrono>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <thread>
 
