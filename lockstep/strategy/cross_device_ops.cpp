@@ -1,12 +1,14 @@
 #include "lockstep/strategy/cross_device_ops.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include <ATen/ATen.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/device/device_scope.h"
+#include "lockstep/device/device_spec.h"
 #include "lockstep/device/logical_devices.h"
 #include "lockstep/strategy/variable.h"
 
@@ -34,8 +36,9 @@ at::Tensor tree_reduce(ReduceOp op, std::vector<at::Tensor> tensors) {
   for (size_t stride = 1; stride < tensors.size(); stride *= 2) {
     for (size_t i = 0; i + stride < tensors.size(); i += 2 * stride) {
       const at::Tensor other = tensors[i + stride].to(tensors[i].device());
-      tensors[i] = adds ? tensors[i].add(other)
-                        : op == ReduceOp::Min ? at::minimum(tensors[i], other) : at::maximum(tensors[i], other);
+      tensors[i] = adds                  ? tensors[i].add(other)
+                   : op == ReduceOp::Min ? at::minimum(tensors[i], other)
+                                         : at::maximum(tensors[i], other);
     }
   }
   at::Tensor result = tensors[0];
@@ -61,12 +64,11 @@ std::vector<c10::Device> copy_devices(const Destinations& destinations, at::Arra
 
 void check_same_shapes(at::ArrayRef<at::Tensor> components) {
   for (size_t i = 1; i < components.size(); ++i) {
-    LOCKSTEP_CHECK_VALUE(components[i].sizes() == components[0].sizes() &&
-                             components[i].scalar_type() == components[0].scalar_type(),
-                         "[reduce] all components must have one shape and dtype: component 0 is ",
-                         components[0].scalar_type(), components[0].sizes(), ", component ", i, " is ",
-                         components[i].scalar_type(), components[i].sizes(),
-                         "; for batches of different sizes give an axis");
+    LOCKSTEP_CHECK_VALUE(
+        components[i].sizes() == components[0].sizes() && components[i].scalar_type() == components[0].scalar_type(),
+        "[reduce] all components must have one shape and dtype: component 0 is ", components[0].scalar_type(),
+        components[0].sizes(), ", component ", i, " is ", components[i].scalar_type(), components[i].sizes(),
+        "; for batches of different sizes give an axis");
   }
 }
 
@@ -87,6 +89,13 @@ Mirrored<at::Tensor> copies_on(const at::Tensor& value, const std::vector<c10::D
 void check_num_packs(const char* name, int num_packs) {
   LOCKSTEP_CHECK_VALUE(num_packs >= 0, "[", name, "] num_packs must not be negative: num_packs=", num_packs,
                        "; 0 packs nothing");
+}
+
+/// The card that a device is on, or nothing for a CPU. A device that does not exist counts by its own number.
+std::optional<int> card_of(const std::string& name) {
+  const DeviceSpec spec = DeviceSpec::parse(name);
+  if (spec.type() != "GPU") return std::nullopt;
+  return has_logical_device(name) ? torch_device(name).index() : spec.index().value_or(0);
 }
 
 std::vector<at::Tensor> moved_to(at::ArrayRef<at::Tensor> components, c10::Device device) {
@@ -159,6 +168,8 @@ Mirrored<at::Tensor> CrossDeviceOps::gather(const PerReplica<at::Tensor>& value,
                                             int64_t axis, const CommunicationOptions& options) const {
   options.validate();
   const std::vector<at::Tensor> components(value.begin(), value.end());
+  const auto devices = copy_devices(destinations, components);
+  if (components.size() == 1) return copies_on(components[0], devices);
   const int64_t rank = components[0].dim();
   LOCKSTEP_CHECK_VALUE(rank > 0, "[gather] scalars cannot be concatenated: rank=0; reshape them to one element first");
   LOCKSTEP_CHECK_VALUE(axis >= -rank && axis < rank, "[gather] the axis must be in [", -rank, ", ", rank,
@@ -172,7 +183,6 @@ Mirrored<at::Tensor> CrossDeviceOps::gather(const PerReplica<at::Tensor>& value,
                            components[0].size(d), " and ", component.size(d));
     }
   }
-  const auto devices = copy_devices(destinations, components);
   return copies_on(at::cat(moved_to(components, devices[0]), axis), devices);
 }
 
@@ -211,10 +221,9 @@ at::Tensor NcclAllReduce::do_reduce(ReduceOp op, at::ArrayRef<at::Tensor> compon
 }
 
 std::shared_ptr<CrossDeviceOps> select_cross_device_ops(const std::vector<std::string>& devices) {
-  std::set<c10::DeviceIndex> cards;
+  std::set<int> cards;
   for (const std::string& name : devices) {
-    const c10::Device device = torch_device(canonicalize(name));
-    if (device.is_cuda()) cards.insert(device.index());
+    if (const auto card = card_of(canonicalize(name))) cards.insert(*card);
   }
   const bool one_card_each = devices.size() > 1 && cards.size() == devices.size();
   if (one_card_each) return std::make_shared<NcclAllReduce>();

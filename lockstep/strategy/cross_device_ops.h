@@ -23,10 +23,10 @@ class Variable;
 /// Made from a device string, or from a distributed value or variable, which stands for the devices of its components.
 class LOCKSTEP_API Destinations {
  public:
-  Destinations(const std::string& device);  // NOLINT: a device string is a destination
+  Destinations(const std::string& device);                                 // NOLINT: a device string is a destination
   Destinations(const char* device) : Destinations(std::string(device)) {}  // NOLINT
-  Destinations(const at::Tensor& tensor);       // NOLINT: the device that holds it
-  Destinations(const Variable& variable);       // NOLINT: the devices of its copies; it is not changed
+  Destinations(const at::Tensor& tensor);                                  // NOLINT: the device that holds it
+  Destinations(const Variable& variable);  // NOLINT: the devices of its copies; it is not changed
   /// Takes several devices; at least one.
   explicit Destinations(std::vector<std::string> devices);
 
@@ -72,7 +72,8 @@ class LOCKSTEP_API CrossDeviceOps {
   /// Returns one copy of `value` for each destination.
   Mirrored<at::Tensor> broadcast(const at::Tensor& value, const Destinations& destinations) const;
 
-  /// Concatenates the components along `axis`, one copy for each destination. Sizes along `axis` may differ.
+  /// Concatenates the components along `axis`, one copy for each destination. Sizes along `axis` may differ. A single
+  /// component is passed on as it is.
   Mirrored<at::Tensor> gather(const PerReplica<at::Tensor>& value, const Destinations& destinations, int64_t axis,
                               const CommunicationOptions& options = {}) const;
 

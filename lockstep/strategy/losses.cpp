@@ -1,6 +1,7 @@
 #include "lockstep/strategy/losses.h"
 
 #include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/strategy/context.h"
@@ -15,9 +16,18 @@ at::Tensor floating(const at::Tensor& loss) {
 
 at::Tensor weighted(const at::Tensor& loss, const at::Tensor& weight) {
   at::Tensor factor = weight.to(loss.options());
-  while (factor.dim() < loss.dim()) factor = factor.unsqueeze(-1);
-  while (factor.dim() > loss.dim() && factor.size(-1) == 1) factor = factor.squeeze(-1);
+  const int64_t more_dimensions = factor.dim() - loss.dim();
+  if (factor.dim() > 0 && more_dimensions == -1) factor = factor.unsqueeze(-1);
+  if (more_dimensions == 1 && factor.size(-1) == 1) factor = factor.squeeze(-1);
+  LOCKSTEP_CHECK_VALUE(at::are_expandable(loss.sizes(), factor.sizes()),
+                       "[average_loss] the weights do not fit the losses: losses=", loss.sizes(),
+                       ", weights=", weight.sizes());
   return loss * factor;
+}
+
+at::Tensor divide_by_batch(const at::Tensor& sum, int64_t batch_size) {
+  if (batch_size > 0) return sum / batch_size;
+  return sum.masked_fill(at::ones({}, sum.options().dtype(at::kBool)), 0);  // 0 whatever the sum, gradient included
 }
 
 }  // namespace
@@ -27,18 +37,17 @@ at::Tensor average_loss(const at::Tensor& per_example_loss, std::optional<int64_
   LOCKSTEP_CHECK_VALUE(per_example_loss.dim() > 0,
                        "[average_loss] one loss for each example is needed, but a scalar was given; use ",
                        "at::Reduction::None in the loss function");
-  LOCKSTEP_CHECK_VALUE(!global_batch_size || *global_batch_size >= 0,
-                       "[average_loss] the global batch size must not be negative: global_batch_size=",
-                       *global_batch_size);
+  LOCKSTEP_CHECK_VALUE(
+      !global_batch_size || *global_batch_size >= 0,
+      "[average_loss] the global batch size must not be negative: global_batch_size=", *global_batch_size);
+  at::Tensor loss = floating(per_example_loss);
+  if (sample_weight) loss = weighted(loss, *sample_weight);
   if (!global_batch_size) {
     LOCKSTEP_CHECK_CONTEXT(!in_cross_replica_context(),
                            "[average_loss] in cross-replica context the global batch size must be given");
-    global_batch_size = get_strategy().num_replicas_in_sync() * per_example_loss.size(0);
+    global_batch_size = get_strategy().num_replicas_in_sync() * loss.size(0);
   }
-  at::Tensor loss = floating(per_example_loss);
-  if (sample_weight) loss = weighted(loss, *sample_weight);
-  const at::Tensor sum = loss.sum();
-  return *global_batch_size == 0 ? sum * 0 : sum / *global_batch_size;
+  return divide_by_batch(loss.sum(), *global_batch_size);
 }
 
 at::Tensor scale_regularization_loss(const at::Tensor& regularization_loss) {

@@ -1,5 +1,7 @@
 #include "lockstep/strategy/reduce_value.h"
 
+#include <set>
+
 #include <ATen/ATen.h>
 
 #include "lockstep/base/error.h"
@@ -21,9 +23,12 @@ PerReplica<at::Tensor> per_replica(std::vector<at::Tensor> components) { return 
 
 void check_axes(const at::Tensor& component, const std::vector<int64_t>& axes) {
   const int64_t rank = component.dim();
+  std::set<int64_t> seen;
   for (int64_t axis : axes) {
     LOCKSTEP_CHECK_VALUE(axis >= -rank && axis < rank, "[reduce] invalid reduction dimension: axis=", axis,
                          ", allowed [", -rank, ", ", rank, ") for shape ", component.sizes());
+    LOCKSTEP_CHECK_VALUE(seen.insert(axis < 0 ? axis + rank : axis).second,
+                         "[reduce] a dimension is named twice: axis=", axis, " for shape ", component.sizes());
   }
 }
 
@@ -34,6 +39,7 @@ int64_t num_reduced(const at::Tensor& component, const std::vector<int64_t>& axe
 }
 
 at::Tensor reduce_axes(ReduceOp op, const at::Tensor& component, const std::vector<int64_t>& axes) {
+  if (axes.empty()) return component;  // LibTorch would take all dimensions
   if (op == ReduceOp::Min) return component.amin(axes);
   if (op == ReduceOp::Max) return component.amax(axes);
   LOCKSTEP_CHECK_TYPE(component.scalar_type() != at::kBool,
@@ -49,7 +55,8 @@ std::vector<at::Tensor> reduce_each(ReduceOp op, const std::vector<at::Tensor>& 
     const bool skips = (op == ReduceOp::Min || op == ReduceOp::Max) && num_reduced(component, axes) == 0;
     if (!skips) reduced.push_back(reduce_axes(op, component, axes));
   }
-  LOCKSTEP_CHECK_VALUE(!reduced.empty(), "[reduce] ", op, " of no values at all: every replica is empty along the axis");
+  LOCKSTEP_CHECK_VALUE(!reduced.empty(), "[reduce] ", op,
+                       " of no values at all: every replica is empty along the axis");
   return reduced;
 }
 
@@ -61,16 +68,16 @@ at::Tensor reduce_along(const StrategyImpl& strategy, ReduceOp op, const std::ve
     count += num_reduced(component, axes);
   }
   const ReduceOp across = op == ReduceOp::Mean ? ReduceOp(ReduceOp::Sum) : op;
-  at::Tensor total = strategy.cross_device_ops()
-                         .reduce(across, per_replica(reduce_each(op, components, axes)), result_device())[0];
+  at::Tensor total =
+      strategy.cross_device_ops().reduce(across, per_replica(reduce_each(op, components, axes)), result_device())[0];
   return op == ReduceOp::Mean ? divide_for_mean(total, static_cast<double>(count)) : total;
 }
 
 void check_has_sum(const StrategyImpl& strategy, ReduceOp op, const ErasedValue& value) {
-  LOCKSTEP_CHECK_VALUE(op != ReduceOp::Sum || value.is_zero || strategy.num_replicas_in_sync() == 1,
-                       "[reduce] a value that is the same on all replicas cannot be summed: replicas=",
-                       strategy.num_replicas_in_sync(),
-                       "; sum what `run` returned, or multiply by num_replicas_in_sync()");
+  LOCKSTEP_CHECK_VALUE(
+      op != ReduceOp::Sum || value.is_zero || strategy.num_replicas_in_sync() == 1,
+      "[reduce] a value that is the same on all replicas cannot be summed: replicas=", strategy.num_replicas_in_sync(),
+      "; sum what `run` returned, or multiply by num_replicas_in_sync()");
 }
 
 }  // namespace

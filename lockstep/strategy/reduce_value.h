@@ -21,8 +21,8 @@ class Variable;
 class LOCKSTEP_API ReduceAxis {
  public:
   ReduceAxis() = default;
-  ReduceAxis(std::nullopt_t) {}                           // NOLINT
-  ReduceAxis(int64_t axis) : axes_(std::vector<int64_t>{axis}) {}     // NOLINT: 0 is an axis
+  ReduceAxis(std::nullopt_t) {}                                    // NOLINT
+  ReduceAxis(int64_t axis) : axes_(std::vector<int64_t>{axis}) {}  // NOLINT: 0 is an axis
   ReduceAxis(std::initializer_list<int64_t> axes) : axes_(axes) {}
   ReduceAxis(std::vector<int64_t> axes) : axes_(std::move(axes)) {}  // NOLINT
 

@@ -14,14 +14,20 @@ namespace {
 
 thread_local int sync_on_read_depth = 0;
 
+void check_trainable(const VariableOptions& options) {
+  LOCKSTEP_CHECK_VALUE(options.synchronization != VariableSynchronization::OnRead || !options.trainable.value_or(false),
+                       "[Variable] an ON_READ variable cannot be trained: name=", options.name,
+                       "; its copies differ, so no gradient is right for all of them; leave `trainable` out");
+}
+
 void check_options(const VariableOptions& options, at::ScalarType dtype) {
   LOCKSTEP_CHECK_VALUE(options.synchronization != VariableSynchronization::None,
                        "[Variable] synchronization NONE is not possible for a variable with several copies: name=",
                        options.name, "; use AUTO, ON_WRITE or ON_READ");
-  LOCKSTEP_CHECK_VALUE(options.aggregation != VariableAggregation::Mean || at::isFloatingType(dtype) ||
-                           at::isComplexType(dtype),
-                       "[Variable] a mean needs a floating-point variable: name=", options.name,
-                       ", dtype=", dtype_name(dtype), "; use aggregation SUM or ONLY_FIRST_REPLICA, or another dtype");
+  LOCKSTEP_CHECK_VALUE(
+      options.aggregation != VariableAggregation::Mean || at::isFloatingType(dtype) || at::isComplexType(dtype),
+      "[Variable] a mean needs a floating-point variable: name=", options.name, ", dtype=", dtype_name(dtype),
+      "; use aggregation SUM or ONLY_FIRST_REPLICA, or another dtype");
 }
 
 std::shared_ptr<Variable::Impl> make_variable(detail::StrategyImpl& strategy, const at::Tensor& initial,
@@ -31,13 +37,14 @@ std::shared_ptr<Variable::Impl> make_variable(detail::StrategyImpl& strategy, co
   impl->options = options;
   impl->distributed = strategy.distributes_values();
   const at::ScalarType dtype = options.dtype.value_or(initial.scalar_type());
+  check_trainable(options);
   if (impl->distributed) {
     check_options(options, dtype);
     if (options.synchronization == VariableSynchronization::Auto) {
       impl->options.synchronization = VariableSynchronization::OnWrite;
     }
   }
-  const bool gradients = options.trainable && (at::isFloatingType(dtype) || at::isComplexType(dtype));
+  const bool gradients = impl->trainable() && (at::isFloatingType(dtype) || at::isComplexType(dtype));
   for (const LogicalDevice& device : strategy.devices()) {
     at::Tensor copy = initial.detach().to(device.torch_device, dtype, /*non_blocking=*/false, /*copy=*/true);
     impl->components.push_back(copy.set_requires_grad(gradients));
@@ -86,10 +93,10 @@ std::string component_text(const Variable::Impl& impl, size_t component) {
 }
 
 ReduceOp aggregation_op(const Variable::Impl& impl) {
-  LOCKSTEP_CHECK_VALUE(impl.options.aggregation != VariableAggregation::None,
-                       "[Variable] copies that each replica writes need an aggregation to be read as one: name=",
-                       impl.options.name, ", aggregation=NONE; make it with SUM, MEAN or ONLY_FIRST_REPLICA, or read ",
-                       "its components()");
+  LOCKSTEP_CHECK_VALUE(
+      impl.options.aggregation != VariableAggregation::None,
+      "[Variable] copies that each replica writes need an aggregation to be read as one: name=", impl.options.name,
+      ", aggregation=NONE; make it with SUM, MEAN or ONLY_FIRST_REPLICA, or read ", "its components()");
   return impl.options.aggregation == VariableAggregation::Sum ? ReduceOp::Sum : ReduceOp::Mean;
 }
 
@@ -108,9 +115,7 @@ const at::Tensor& copy_on_current_device(const Variable::Impl& impl) {
   return impl.components[0];
 }
 
-const char* kind_name(const Variable::Impl& impl) {
-  return impl.on_read() ? "SyncOnReadVariable" : "MirroredVariable";
-}
+const char* kind_name(const Variable::Impl& impl) { return impl.on_read() ? "SyncOnReadVariable" : "MirroredVariable"; }
 
 }  // namespace
 
@@ -146,7 +151,7 @@ at::Tensor Variable::read_value() const { return value().clone(); }
 const std::string& Variable::name() const { return impl_->options.name; }
 at::ScalarType Variable::dtype() const { return impl_->components[0].scalar_type(); }
 std::vector<int64_t> Variable::shape() const { return impl_->components[0].sizes().vec(); }
-bool Variable::trainable() const { return impl_->options.trainable; }
+bool Variable::trainable() const { return impl_->trainable(); }
 VariableSynchronization Variable::synchronization() const { return impl_->options.synchronization; }
 VariableAggregation Variable::aggregation() const { return impl_->options.aggregation; }
 Strategy Variable::strategy() const { return Strategy(impl_->strategy); }
@@ -201,8 +206,9 @@ std::ostream& operator<<(std::ostream& out, VariableAggregation aggregation) {
 
 Variable Regroup<Variable>::regroup(std::span<const Variable* const> parts, Wrap) {
   for (size_t i = 1; i < parts.size(); ++i) {
-    LOCKSTEP_CHECK_VALUE(parts[i]->is_same(*parts[0]), "[regroup] all replicas must return the same variable: replica 0 ",
-                         "returns ", parts[0]->name(), ", replica ", i, " another one, ", parts[i]->name());
+    LOCKSTEP_CHECK_VALUE(parts[i]->is_same(*parts[0]),
+                         "[regroup] all replicas must return the same variable: replica 0 ", "returns ",
+                         parts[0]->name(), ", replica ", i, " another one, ", parts[i]->name());
   }
   return *parts[0];
 }

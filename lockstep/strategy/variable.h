@@ -45,8 +45,9 @@ LOCKSTEP_API std::ostream& operator<<(std::ostream& out, VariableAggregation agg
 
 struct LOCKSTEP_API VariableOptions {
   std::string name = "Variable";
-  /// Whether gradients are computed for it; floating-point variables only.
-  bool trainable = true;
+  /// Whether gradients are computed for it; floating-point variables only. By default yes, unless it is OnRead, for
+  /// which it is an error.
+  std::optional<bool> trainable = std::nullopt;
   VariableSynchronization synchronization = VariableSynchronization::Auto;
   VariableAggregation aggregation = VariableAggregation::None;
   std::optional<at::ScalarType> dtype = std::nullopt;
@@ -170,7 +171,7 @@ struct nest::Visit<Variable> {
 template <>
 struct Regroup<Variable> {
   using Grouped = Variable;
-  static Variable regroup(std::span<const Variable* const> parts, Wrap);
+  LOCKSTEP_API static Variable regroup(std::span<const Variable* const> parts, Wrap);
   static const Variable& select(int, const Variable& variable) { return variable; }
 };
 

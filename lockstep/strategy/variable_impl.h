@@ -17,6 +17,8 @@ struct Variable::Impl {
   bool distributed = false;
   std::vector<at::Tensor> components;
 
+  /// Whether gradients are meant to flow to it: unless said otherwise, where writing keeps the copies equal.
+  bool trainable() const { return options.trainable.value_or(!on_read()); }
   bool on_read() const { return options.synchronization == VariableSynchronization::OnRead; }
   int num_components() const { return static_cast<int>(components.size()); }
 

@@ -24,24 +24,28 @@ void write_component(Write write, at::Tensor component, const at::Tensor& value)
   if (write == Write::kSub) component.sub_(own);
 }
 
-/// Parts of `total` for the copies of an OnRead SUM variable: equal, but for what integers leave over.
+/// Parts of `total` for the copies of an OnRead SUM variable: equal, but that the first ones take one more where
+/// integers leave a remainder. They add up to `total`.
 at::Tensor part_of_sum(const at::Tensor& total, const at::Tensor& component, int index, int num_components) {
   if (!at::isIntegralType(component.scalar_type(), /*includeBool=*/false)) {
     return total.to(component.scalar_type()).div(num_components);
   }
   const at::Tensor whole = total.to(component.scalar_type());
   const at::Tensor part = at::floor_divide(whole, num_components);
-  return index == 0 ? whole - part * (num_components - 1) : part;
+  const at::Tensor remainder = whole - part * num_components;
+  return part + remainder.gt(index).to(part.scalar_type());
 }
 
 void write_all(const Variable::Impl& impl, Write write, const VariableOperand& value) {
   const bool splits = impl.on_read() && impl.options.aggregation == VariableAggregation::Sum;
-  LOCKSTEP_CHECK_VALUE(!splits || write == Write::kAssign,
-                       "[Variable] an ON_READ variable with aggregation SUM cannot be added to outside of replicas: name=",
-                       impl.options.name, "; add inside `run`, or assign the new sum");
-  LOCKSTEP_CHECK_VALUE(!impl.on_read() || !value.is_per_replica(),
-                       "[Variable] a PerReplica value cannot be assigned to an ON_READ variable outside of replicas: name=",
-                       impl.options.name, "; assign inside `run`");
+  LOCKSTEP_CHECK_VALUE(
+      !splits || write == Write::kAssign,
+      "[Variable] an ON_READ variable with aggregation SUM cannot be added to outside of replicas: name=",
+      impl.options.name, "; add inside `run`, or assign the new sum");
+  LOCKSTEP_CHECK_VALUE(
+      !impl.on_read() || !value.is_per_replica(),
+      "[Variable] a PerReplica value cannot be assigned to an ON_READ variable outside of replicas: name=",
+      impl.options.name, "; assign inside `run`");
   for (int i = 0; i < impl.num_components(); ++i) {
     const at::Tensor& whole = value.at(i);
     const at::Tensor part = splits ? part_of_sum(whole, impl.components[i], i, impl.num_components()) : whole;
@@ -76,14 +80,25 @@ void write(const Variable::Impl& impl, Write kind, const VariableOperand& value)
   const int component = impl.component_here("assign");
   if (component < 0) return write_all(impl, kind, value);
   const bool together = impl.distributed && !impl.on_read() && current_place().place == Place::Replica;
-  write_component(kind, impl.components[component], together ? combine_writes(impl, component, value) : value.at(component));
+  write_component(kind, impl.components[component],
+                  together ? combine_writes(impl, component, value) : value.at(component));
 }
 
-void write_each_row(at::Tensor component, const IndexedSlices& rows, bool divide) {
+void write_row(RowWrite write, at::Tensor row, const at::Tensor& value) {
+  if (write == RowWrite::kMul) row.mul_(value);
+  if (write == RowWrite::kDiv) row.div_(value);
+  if (write == RowWrite::kMin) row.copy_(at::minimum(row, value));
+  if (write == RowWrite::kMax) row.copy_(at::maximum(row, value));
+}
+
+/// Row after row, because the same row may be named twice.
+void write_each_row(RowWrite write, at::Tensor component, const IndexedSlices& rows) {
   const at::Tensor indices = rows.indices.to(at::kCPU, at::kLong);
   for (int64_t i = 0; i < indices.numel(); ++i) {
-    at::Tensor row = component[indices[i].item<int64_t>()];
-    divide ? row.div_(rows.values[i]) : row.mul_(rows.values[i]);
+    const auto index = indices[i].item<int64_t>();
+    LOCKSTEP_CHECK_INDEX(index >= 0 && index < component.size(0), "[Variable] there is no such row: row=", index,
+                         ", rows=", component.size(0));
+    write_row(write, component[index], rows.values[i]);
   }
 }
 
@@ -100,13 +115,9 @@ void write_rows_of(RowWrite write, at::Tensor component, const IndexedSlices& gi
       return;
     case RowWrite::kMul:
     case RowWrite::kDiv:
-      return write_each_row(component, rows, write == RowWrite::kDiv);
     case RowWrite::kMin:
-      component.index_reduce_(0, rows.indices, rows.values, "amin");
-      return;
     case RowWrite::kMax:
-      component.index_reduce_(0, rows.indices, rows.values, "amax");
-      return;
+      return write_each_row(write, component, rows);
     case RowWrite::kUpdate:
       component.index_copy_(0, rows.indices, rows.values);
   }
@@ -136,15 +147,15 @@ IndexedSlices combine_rows(const Variable::Impl& impl, int replica, const Indexe
 
 void check_row_write(const Variable::Impl& impl, RowWrite write) {
   if (!impl.distributed) return;
-  LOCKSTEP_CHECK_IMPLEMENTED(!impl.on_read(), "[Variable] rows of an ON_READ variable cannot be written: name=",
-                             impl.options.name, "; use ON_WRITE, or assign the whole");
-  const bool combines = impl.options.aggregation == VariableAggregation::Sum ||
-                        impl.options.aggregation == VariableAggregation::Mean;
+  LOCKSTEP_CHECK_IMPLEMENTED(!impl.on_read(),
+                             "[Variable] rows of an ON_READ variable cannot be written: name=", impl.options.name,
+                             "; use ON_WRITE, or assign the whole");
+  const bool combines =
+      impl.options.aggregation == VariableAggregation::Sum || impl.options.aggregation == VariableAggregation::Mean;
   const bool additive = write != RowWrite::kMin && write != RowWrite::kMax && write != RowWrite::kUpdate;
-  LOCKSTEP_CHECK_IMPLEMENTED(!combines || additive,
-                             "[Variable] scatter_min, scatter_max and scatter_update do not combine with ",
-                             impl.options.aggregation, ": name=", impl.options.name,
-                             "; use aggregation NONE or ONLY_FIRST_REPLICA");
+  LOCKSTEP_CHECK_IMPLEMENTED(
+      !combines || additive, "[Variable] scatter_min, scatter_max and scatter_update do not combine with ",
+      impl.options.aggregation, ": name=", impl.options.name, "; use aggregation NONE or ONLY_FIRST_REPLICA");
 }
 
 void write_rows(const Variable::Impl& impl, RowWrite write, const IndexedSlices& rows) {
