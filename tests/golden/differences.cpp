@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/device/device_spec.h"
 #include "tests/golden/compare.h"
+#include "tests/golden/differences/topics.h"
 
 namespace lockstep::golden {
 namespace {
@@ -85,6 +86,9 @@ void add_devices(std::vector<Difference>& table) {
 std::vector<Difference> make_table() {
   std::vector<Difference> table;
   add_devices(table);
+  add_reduce_gather(table);
+  add_variables(table);
+  add_cross_device(table);
   return table;
 }
 
@@ -103,7 +107,11 @@ Check expect_error(std::string type, std::string part) {
 Check expect_value(std::function<Json(const Case&)> expected) {
   return [expected = std::move(expected)](const Case& test_case, const Outcome& outcome) -> std::optional<std::string> {
     if (outcome.kind != Outcome::Kind::kValue) return "the rule promises a value";
-    return mismatch(expected(test_case), outcome.value);
+    try {
+      return mismatch(expected(test_case), outcome.value);
+    } catch (const std::exception& e) {
+      return std::string("what the rule promises cannot be computed: ") + e.what();
+    }
   };
 }
 

@@ -1,7 +1,70 @@
+#include <ATen/ATen.h>
+
+#include "lockstep/strategy/extended.h"
+#include "lockstep/strategy/replica_context.h"
 #include "tests/golden/drivers.h"
+#include "tests/golden/strategies.h"
+#include "tests/golden/variables.h"
 
 namespace lockstep::golden {
+namespace {
 
-Outcome run_variables_write(const Case&) { return Outcome::not_yet("the driver of variables_write"); }
+/// Writes in every replica and returns what each then reads from what came back.
+Json write_in_replicas(const Case& test_case, const Strategy& strategy, const Variable& variable) {
+  const std::string operand = test_case.text("operand");
+  const auto returned = strategy.run([&] {
+    const int id = get_replica_context().replica_id_in_sync_group();
+    const VariableOperand value = operand_in_replica(operand, id, variable.dtype());
+    return write(variable, test_case.text("op"), value).read_value();
+  });
+  Json values = Json::array();
+  for (const at::Tensor& value : returned) values.push_back(plain_json(value));
+  return values;
+}
+
+/// Writes outside of replicas and returns the word for what came back.
+Json write_outside(const Case& test_case, const Variable& variable) {
+  const Variable& returned = write(variable, test_case.text("op"), operand_outside(test_case.text("operand")));
+  return returned.is_same(variable) ? "Variable" : "another variable";
+}
+
+void write_in_update(const Case& test_case, const Strategy& strategy, const Variable& variable) {
+  const VariableOperand operand = operand_outside(test_case.text("operand"));
+  std::vector<at::Tensor> parts;
+  for (size_t i = 0; i < variable.components().size(); ++i) parts.push_back(operand.at(static_cast<int>(i)));
+  const auto write_copy = [&](const at::Tensor&, const at::Tensor& part) {
+    write(variable, test_case.text("op"), part);
+  };
+  const Scope scope = strategy.scope();
+  if (operand.is_per_replica()) {
+    strategy.extended().update(variable, write_copy, PerReplica<at::Tensor>(parts));
+  } else {
+    strategy.extended().update(variable, write_copy, parts[0]);
+  }
+}
+
+}  // namespace
+
+Outcome run_variables_write(const Case& test_case) {
+  const LogicalCpus cpus(test_case);
+  const Strategy strategy = strategy_of(test_case);
+  const Variable variable = variable_of(test_case, strategy);
+  const std::string where = test_case.text("where");
+  Json result = Json::object();
+  if (where == "replica") {
+    result["returned"] = write_in_replicas(test_case, strategy, variable);
+  } else if (where == "scope") {
+    const Scope scope = strategy.scope();
+    result["returned"] = write_outside(test_case, variable);
+  } else if (where == "outside") {
+    result["returned"] = write_outside(test_case, variable);
+  } else if (where == "update") {
+    write_in_update(test_case, strategy, variable);
+  } else {
+    throw HarnessError("[variables_write] unknown: where=" + where);
+  }
+  result["copies"] = copies_json(variable);
+  return Outcome::of_value(result);
+}
 
 }  // namespace lockstep::golden

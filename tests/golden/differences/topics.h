@@ -1,0 +1,14 @@
+#pragma once
+
+#include <vector>
+
+#include "tests/golden/differences.h"
+
+/// The rules of the table, a file for each topic.
+namespace lockstep::golden {
+
+void add_cross_device(std::vector<Difference>& table);
+void add_reduce_gather(std::vector<Difference>& table);
+void add_variables(std::vector<Difference>& table);
+
+}  // namespace lockstep::golden
