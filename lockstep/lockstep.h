@@ -13,6 +13,7 @@
 #include "lockstep/device/device_spec.h"
 #include "lockstep/device/logical_devices.h"
 #include "lockstep/device/replica_threads.h"
+#include "lockstep/device/thread_share.h"
 #include "lockstep/strategy/context.h"
 #include "lockstep/strategy/cross_device_ops.h"
 #include "lockstep/strategy/extended.h"

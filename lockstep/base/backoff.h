@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <thread>
@@ -8,48 +9,52 @@
 
 namespace lockstep::detail {
 
-/// Decides how a thread waits: first it spins, then it gives up its time slice, and then it is time to sleep.
+/// How long a thread spins before it yields, learnt from its own waits.
+struct Patience {
+  static constexpr std::chrono::nanoseconds kLeast{250};
+  static constexpr std::chrono::nanoseconds kMost{8'000};
+
+  std::chrono::nanoseconds spin_time = kMost;
+};
+
+/// Decides how a thread waits: first it spins, then it gives up its time slice again and again, then it should sleep.
 ///
-/// With at least as many cores as ranks the peer is probably running, and spinning is the fastest way to meet it.
-/// With fewer cores the peer needs this core, so the thread yields almost at once.
+/// Where the peer runs on another core, spinning is the fastest way to meet it. Where the peer needs this very core,
+/// every moment of it is lost. Which of the two holds changes with the load of the machine, so each wait that spinning
+/// has ended makes the next spin longer, and each that it has not makes it shorter.
 class Backoff {
  public:
-  explicit Backoff(bool crowded) : spins_(crowded ? 32 : 512), yields_(crowded ? 64 : 8) {}
+  explicit Backoff(Patience& patience) : patience_(patience) {}
+
+  ~Backoff() {
+    if (spent_ == 0) return;
+    auto& time = patience_.spin_time;
+    time = yielded_ ? std::max(time / 2, Patience::kLeast) : std::min(time * 2, Patience::kMost);
+  }
 
   /// Waits a moment and returns true, or returns false when the thread should sleep.
   bool pause() {
-    if (spent_ < spins_) {
-      ++spent_;
-      relax_core();
-      return true;
-    }
-    return yield();
-  }
-
- private:
-  bool yield() {
-    const auto now = std::chrono::steady_clock::now();
-    if (spent_ == spins_) {
-      ++spent_;
-      started_ = now;
-    }
-    if (now - started_ < kSpinTime && yields_ < kManyYields) {
-      relax_core();
-      return true;
-    }
-    if (yields_ == 0) return false;
-    --yields_;
+    relax_core();
+    if (++spent_ % kCheckEvery != 0) return true;
+    const auto now = Clock::now();
+    if (spent_ == kCheckEvery) started_ = now;
+    if (now - started_ < patience_.spin_time) return true;
+    if (now - started_ >= kSleep) return false;
+    yielded_ = true;
     std::this_thread::yield();
     return true;
   }
 
-  static constexpr auto kSpinTime = std::chrono::microseconds(40);
-  static constexpr int kManyYields = 64;
+ private:
+  using Clock = std::chrono::steady_clock;
 
-  int spins_;
-  int yields_;
-  int spent_ = 0;
-  std::chrono::steady_clock::time_point started_{};
+  static constexpr uint32_t kCheckEvery = 16;
+  static constexpr std::chrono::nanoseconds kSleep{60'000};
+
+  Patience& patience_;
+  uint32_t spent_ = 0;
+  bool yielded_ = false;
+  Clock::time_point started_{};
 };
 
 }  // namespace lockstep::detail

@@ -7,14 +7,17 @@
 #include <sstream>
 #include <vector>
 
+#include "lockstep/base/backoff.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
-#include "lockstep/comm/backoff.h"
 
 namespace lockstep::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using detail::Backoff;
+using detail::Patience;
+using detail::relax_core;
 
 constexpr uint64_t kFailed = 1ull << 63;
 constexpr uint64_t kUnknown = ~0ull;

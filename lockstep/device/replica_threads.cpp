@@ -76,7 +76,7 @@ struct ReplicaThreads::State {
       any_stream = any_stream || !device.is_cpu();
     }
     share = lockstep::threads_per_replica(num_cpu_replicas);
-    crowded = static_cast<int>(devices.size()) > num_hardware_threads();
+    patience.resize(devices.size());
   }
 
   std::vector<c10::Device> devices;
@@ -85,8 +85,13 @@ struct ReplicaThreads::State {
   int num_cpu_replicas = 0;
   int share = 1;
   bool any_stream = false;
-  bool crowded = false;
   RunSeed seed;
+
+  /// How long each replica's thread spins when it waits; its own cache line.
+  struct alignas(128) OwnPatience {
+    Patience value;
+  };
+  std::vector<OwnPatience> patience;
 
   std::mutex one_run_at_a_time;
 
@@ -106,8 +111,8 @@ struct ReplicaThreads::State {
   std::optional<ReplicaFailure> failure;
 
   template <class Ready>
-  void wait_until(Ready&& ready) {
-    for (Backoff backoff(crowded); !ready();) {
+  void wait_until(int replica, Ready&& ready) {
+    for (Backoff backoff(patience[replica].value); !ready();) {
       if (backoff.pause()) continue;
       std::unique_lock<std::mutex> lock(sleep_mutex);
       sleepers.fetch_add(1, std::memory_order_seq_cst);
@@ -126,7 +131,7 @@ struct ReplicaThreads::State {
   void serve(int replica) {
     c10::setThreadName("replica_" + std::to_string(replica));
     for (uint64_t seen = 0;;) {
-      wait_until([&] { return generation.load(std::memory_order_seq_cst) != seen || stopping.load(); });
+      wait_until(replica, [&] { return generation.load(std::memory_order_seq_cst) != seen || stopping.load(); });
       if (stopping.load()) return;
       ++seen;
       {
@@ -215,7 +220,7 @@ void ReplicaThreads::run(c10::function_ref<void(int)> body, c10::function_ref<vo
     state.wake_sleepers();
   }
   state.execute(0);
-  state.wait_until([&] { return state.running.load(std::memory_order_seq_cst) == 0; });
+  state.wait_until(0, [&] { return state.running.load(std::memory_order_seq_cst) == 0; });
   if (state.any_stream) {
     for (ReplicaStream& stream : state.streams) stream.lead_caller();
   }

@@ -92,10 +92,10 @@ ModuleReplicas::ModuleReplicas(const Factory& factory) : state_(std::make_shared
 
 ModuleReplicas::~ModuleReplicas() = default;
 
-const std::shared_ptr<torch::nn::Module>& ModuleReplicas::here() const {
+int ModuleReplicas::here() const {
   const int replica = current_place().replica;
   const bool inside = replica > 0 && current_frame() != nullptr && current_frame()->strategy == state_->strategy.get();
-  return state_->modules[inside ? replica : 0];
+  return inside ? replica : 0;
 }
 
 const std::vector<std::shared_ptr<torch::nn::Module>>& ModuleReplicas::all() const { return state_->modules; }

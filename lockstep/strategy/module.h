@@ -26,7 +26,8 @@ class LOCKSTEP_API ModuleReplicas {
   explicit ModuleReplicas(const Factory& factory);
   ~ModuleReplicas();
 
-  const std::shared_ptr<torch::nn::Module>& here() const;
+  /// The replica that the calling thread is in, or 0.
+  int here() const;
   const std::vector<std::shared_ptr<torch::nn::Module>>& all() const;
   const std::shared_ptr<StrategyImpl>& strategy() const;
 
@@ -62,9 +63,11 @@ class Module {
   using Impl = typename detail::ContainedModule<M>::type;
 
   explicit Module(const detail::ModuleReplicas::Factory& factory)
-      : replicas_(std::make_shared<detail::ModuleReplicas>(factory)) {}
+      : replicas_(std::make_shared<detail::ModuleReplicas>(factory)) {
+    for (const auto& module : replicas_->all()) impls_.push_back(dynamic_cast<Impl*>(module.get()));
+  }
 
-  Impl* operator->() const { return static_cast<Impl*>(replicas_->here().get()); }
+  Impl* operator->() const { return impls_[replicas_->here()]; }
   Impl& operator*() const { return *operator->(); }
 
   /// Calls `forward` of the replica.
@@ -74,8 +77,8 @@ class Module {
   }
 
   /// The module of one local replica.
-  Impl& replica(int index) const { return static_cast<Impl&>(*replicas_->all().at(index)); }
-  int num_replicas() const { return static_cast<int>(replicas_->all().size()); }
+  Impl& replica(int index) const { return *impls_.at(index); }
+  int num_replicas() const { return static_cast<int>(impls_.size()); }
 
   /// Sets the mode of all replicas.
   void train(bool on = true) const { replicas_->train(on); }
@@ -89,6 +92,8 @@ class Module {
 
  private:
   std::shared_ptr<detail::ModuleReplicas> replicas_;
+  /// The modules of `replicas_`, as what they are: a cast costs more than a small module's forward pass should.
+  std::vector<Impl*> impls_;
 };
 
 /// Makes a module with one replica for each device of the current strategy, all equal at the start.

@@ -1,0 +1,258 @@
+// What optimizers promise beyond plain steps, under every strategy.
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "lockstep/lockstep.h"
+#include "tests/conformance/models.h"
+#include "tests/conformance/strategies.h"
+
+namespace lockstep::conformance {
+namespace {
+
+constexpr double kTolerance = 1e-9;
+
+class OptimizerTest : public testing::TestWithParam<NamedStrategy> {
+ protected:
+  OptimizerTest() : named(GetParam()), strategy(named.make()) {
+    torch::manual_seed(5);
+    x = torch::randn({12, 1, 6, 6}, torch::kDouble);
+    y = torch::randint(5, {12}, torch::kLong);
+  }
+
+  /// This replica's part of the mean loss over the whole batch.
+  template <class Model>
+  torch::Tensor loss(const Model& model, const torch::Tensor& images, const torch::Tensor& labels) const {
+    return average_loss(torch::nll_loss(model->forward(images), labels, {}, torch::Reduction::None), x.size(0));
+  }
+
+  template <class Model>
+  void expect_copies_equal(const Model& model) const {
+    for (int i = 1; i < model.num_replicas(); ++i) {
+      const auto copy = model.replica(i).parameters();
+      for (size_t p = 0; p < copy.size(); ++p) EXPECT_TRUE(torch::equal(copy[p], model.replica(0).parameters()[p]));
+    }
+  }
+
+  static void expect_close(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) {
+      EXPECT_TRUE(torch::allclose(a[i].cpu(), b[i].cpu(), kTolerance, kTolerance)) << "parameter " << i;
+    }
+  }
+
+  NamedStrategy named;
+  Strategy strategy;
+  torch::Tensor x, y;
+};
+
+TEST_P(OptimizerTest, AccumulatesOverSeveralRuns) {
+  torch::manual_seed(3);
+  Mlp plain;
+  torch::optim::SGD reference(plain->parameters(), 0.1);
+  for (int i = 0; i < 3; ++i) torch::nll_loss(plain->forward(x), y).backward();
+  reference.step();
+
+  torch::manual_seed(3);
+  auto scope = strategy.scope();
+  auto model = module<Mlp>();
+  auto sgd = optimizer<torch::optim::SGD>(model, 0.1);
+  for (int i = 0; i < 3; ++i) {
+    strategy.run([&](torch::Tensor a, torch::Tensor b) { loss(model, a, b).backward(); }, split(named, x), split(named, y));
+  }
+  strategy.run([&] {
+    sgd.step();
+    sgd.zero_grad();
+    for (const auto& parameter : model->parameters()) EXPECT_FALSE(parameter.grad().defined());
+  });
+  expect_copies_equal(model);
+  expect_close(model.replica(0).parameters(), plain->parameters());
+}
+
+TEST_P(OptimizerTest, ClipsTheSummedGradient) {
+  torch::manual_seed(3);
+  Mlp plain;
+  torch::optim::Adam reference(plain->parameters(), 0.1);
+  torch::nll_loss(plain->forward(x), y).backward();
+  torch::nn::utils::clip_grad_norm_(plain->parameters(), 0.05);
+  reference.step();
+
+  torch::manual_seed(3);
+  auto scope = strategy.scope();
+  auto model = module<Mlp>();
+  auto adam = optimizer<torch::optim::Adam>(model, 0.1);
+  strategy.run([&](torch::Tensor a, torch::Tensor b) { adam.minimize(loss(model, a, b), {.clip_norm = 0.05}); },
+               split(named, x), split(named, y));
+  expect_copies_equal(model);
+  expect_close(model.replica(0).parameters(), plain->parameters());
+}
+
+TEST_P(OptimizerTest, ReducedGradientsCanBeClippedByHand) {
+  auto scope = strategy.scope();
+  auto model = module<Mlp>();
+  auto sgd = optimizer<torch::optim::SGD>(model, 0.1);
+  const auto norms = strategy.run(
+      [&](torch::Tensor a, torch::Tensor b) {
+        loss(model, a, b).backward();
+        sgd.reduce_gradients();
+        const double norm = torch::nn::utils::clip_grad_norm_(model->parameters(), 1e-3);
+        sgd.step();
+        return norm;
+      },
+      split(named, x), split(named, y));
+  for (const double norm : norms) EXPECT_EQ(norm, norms[0]);
+  expect_copies_equal(model);
+}
+
+struct HalfUsedImpl : torch::nn::Module {
+  HalfUsedImpl() {
+    register_module("used", used);
+    register_module("sometimes", sometimes);
+    register_module("never", never);
+    to(torch::kDouble);
+  }
+  torch::nn::Linear used{4, 3};
+  torch::nn::Linear sometimes{4, 3};
+  torch::nn::Linear never{4, 3};
+};
+TORCH_MODULE(HalfUsed);
+
+TEST_P(OptimizerTest, HandlesParametersThatTookNoPart) {
+  auto scope = strategy.scope();
+  auto model = module<HalfUsed>();
+  auto sgd = optimizer<torch::optim::SGD>(model, torch::optim::SGDOptions(1.0).weight_decay(0.5));
+  const auto sometimes = model->sometimes->bias.detach().clone();
+  const auto never = model->never->bias.detach().clone();
+  strategy.run([&] {
+    const auto input = torch::ones({2, 4}, torch::TensorOptions(torch::kDouble).device(named.device));
+    auto loss = model->used->forward(input).sum();
+    if (get_replica_context().replica_id_in_sync_group() == named.replicas - 1) {
+      loss = loss + model->sometimes->forward(input).sum();
+    }
+    sgd.minimize(loss);
+  });
+  expect_copies_equal(model);
+  EXPECT_TRUE(torch::equal(model->never->bias, never));
+  EXPECT_TRUE(torch::allclose(model->sometimes->bias, sometimes - (2.0 + 0.5 * sometimes)));
+}
+
+TEST_P(OptimizerTest, FollowsTheLearningRateAndGroups) {
+  auto scope = strategy.scope();
+  auto model = module<HalfUsed>();
+  const auto groups = [](HalfUsedImpl& m) {
+    std::vector<torch::optim::OptimizerParamGroup> result;
+    result.emplace_back(m.used->parameters(), std::make_unique<torch::optim::SGDOptions>(0.5));
+    result.emplace_back(m.sometimes->parameters());
+    return result;
+  };
+  auto sgd = optimizer<torch::optim::SGD>(model, groups, torch::optim::SGDOptions(0.25));
+  const auto step = [&] {
+    strategy.run([&] {
+      const auto input = torch::ones({1, 4}, torch::TensorOptions(torch::kDouble).device(named.device));
+      sgd.minimize((model->used->forward(input) + model->sometimes->forward(input)).sum() / named.replicas);
+    });
+  };
+  const auto used = model->used->bias.detach().clone();
+  const auto sometimes = model->sometimes->bias.detach().clone();
+  step();
+  EXPECT_TRUE(torch::allclose(model->used->bias, used - 0.5));
+  EXPECT_TRUE(torch::allclose(model->sometimes->bias, sometimes - 0.25));
+  sgd.set_lr(1.0);
+  step();
+  EXPECT_TRUE(torch::allclose(model->used->bias, used - 1.5));
+  EXPECT_TRUE(torch::allclose(model->sometimes->bias, sometimes - 1.25));
+  expect_copies_equal(model);
+}
+
+TEST_P(OptimizerTest, SparseGradientsOfEmbeddings) {
+  auto scope = strategy.scope();
+  auto model = module<torch::nn::Embedding>(torch::nn::EmbeddingOptions(10, 3).sparse(true));
+  auto sgd = optimizer<torch::optim::SGD>(model, 1.0);
+  const auto before = model->weight.detach().clone();
+  strategy.run([&] {
+    const auto rows = torch::tensor({get_replica_context().replica_id_in_sync_group(), 7}, torch::kLong).to(named.device);
+    sgd.minimize(model->forward(rows).sum());
+  });
+  auto expected = before.clone();
+  for (int i = 0; i < named.replicas; ++i) {
+    expected[i] -= 1;
+    expected[7] -= 1;
+  }
+  EXPECT_TRUE(torch::allclose(model->weight, expected));
+  expect_copies_equal(model);
+}
+
+TEST_P(OptimizerTest, ClosuresForLbfgs) {
+  torch::manual_seed(3);
+  Mlp plain;
+  torch::optim::LBFGS reference(plain->parameters(), torch::optim::LBFGSOptions(0.5).max_iter(3));
+  reference.step([&] {
+    reference.zero_grad();
+    const auto mean = torch::nll_loss(plain->forward(x), y);
+    mean.backward();
+    return mean;
+  });
+
+  torch::manual_seed(3);
+  auto scope = strategy.scope();
+  auto model = module<Mlp>();
+  auto lbfgs = optimizer<torch::optim::LBFGS>(model, torch::optim::LBFGSOptions(0.5).max_iter(3));
+  strategy.run(
+      [&](torch::Tensor a, torch::Tensor b) {
+        lbfgs.step([&] {
+          lbfgs.zero_grad();
+          const auto part = loss(model, a, b);
+          part.backward();
+          return part;
+        });
+      },
+      split(named, x), split(named, y));
+  expect_copies_equal(model);
+  for (size_t p = 0; p < plain->parameters().size(); ++p) {
+    EXPECT_TRUE(torch::allclose(model->parameters()[p].cpu(), plain->parameters()[p], 1e-6, 1e-7)) << p;
+  }
+}
+
+TEST_P(OptimizerTest, AveragesBatchNormStatistics) {
+  auto scope = strategy.scope();
+  auto model = module<torch::nn::BatchNorm1d>(4);
+  auto sgd = optimizer<torch::optim::SGD>(model, 0.1);
+  strategy.run([&] {
+    const double id = get_replica_context().replica_id_in_sync_group();
+    const auto input = torch::tensor({{0.0, 1.0, 2.0, 3.0}, {2.0, 1.0, 0.0, 5.0}}).to(named.device, torch::kFloat) + id;
+    sgd.minimize(model->forward(input).sum());
+  });
+  const double shift = (named.replicas - 1) / 2.0;
+  const auto mean = (torch::tensor({1.0, 1.0, 1.0, 4.0}).to(torch::kFloat) + shift) * 0.1;
+  for (int i = 0; i < model.num_replicas(); ++i) {
+    EXPECT_TRUE(torch::allclose(model.replica(i).running_mean.cpu(), mean)) << "replica " << i;
+  }
+}
+
+TEST_P(OptimizerTest, TrainsVariables) {
+  auto scope = strategy.scope();
+  Variable w(torch::ones({2}, torch::kDouble), {.name = "w"});
+  Variable unused(torch::ones({2}, torch::kDouble), {.name = "unused"});
+  auto sgd = optimizer<torch::optim::SGD>(std::vector<Variable>{w, unused}, 0.5);
+  strategy.run([&] { sgd.minimize((w.value() * 3).sum() / get_replica_context().num_replicas_in_sync()); });
+  for (const auto& copy : w.components()) EXPECT_TRUE(torch::allclose(copy.cpu(), torch::full({2}, -0.5, torch::kDouble)));
+  EXPECT_TRUE(torch::equal(unused.read_value().cpu(), torch::ones({2}, torch::kDouble)));
+}
+
+TEST_P(OptimizerTest, IsForReplicas) {
+  if (named.replicas == 1) return;
+  auto scope = strategy.scope();
+  auto model = module<Mlp>();
+  auto sgd = optimizer<torch::optim::SGD>(model, 0.5);
+  EXPECT_THROW(sgd.step(), ContextError);
+  EXPECT_THROW(strategy.run([&] {
+    if (get_replica_context().replica_id_in_sync_group() == 0) sgd.step();
+  }),
+               CollectiveError);
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, OptimizerTest, testing::ValuesIn(all_strategies()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace lockstep::conformance

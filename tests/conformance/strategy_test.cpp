@@ -1,0 +1,142 @@
+// The methods of a strategy, on every strategy and device, against the plain computation.
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "lockstep/lockstep.h"
+#include "tests/conformance/strategies.h"
+
+namespace lockstep::conformance {
+namespace {
+
+class StrategyTest : public testing::TestWithParam<NamedStrategy> {
+ protected:
+  torch::Tensor on_device(torch::Tensor tensor) const { return tensor.to(named.device); }
+
+  /// A tensor for each replica, of different lengths along the first dimension.
+  std::vector<torch::Tensor> uneven() const {
+    std::vector<torch::Tensor> parts;
+    for (int i = 0; i < named.replicas; ++i) parts.push_back(on_device(torch::randn({(i * 2) % 3, 4}, torch::kDouble)));
+    parts[0] = on_device(torch::randn({2, 4}, torch::kDouble));
+    return parts;
+  }
+
+  NamedStrategy named = GetParam();
+  Strategy strategy = named.make();
+};
+
+TEST_P(StrategyTest, RunCallsEveryReplicaOnItsDevice) {
+  EXPECT_EQ(strategy.num_replicas_in_sync(), named.replicas);
+  const auto ids = strategy.local_results(strategy.run([&] {
+    const ReplicaContext context = get_replica_context();
+    EXPECT_EQ(context.num_replicas_in_sync(), named.replicas);
+    EXPECT_EQ(context.devices(), std::vector<std::string>{current_device()});
+    return context.replica_id_in_sync_group();
+  }));
+  for (int i = 0; i < named.replicas; ++i) EXPECT_EQ(ids[i], i);
+}
+
+TEST_P(StrategyTest, ReduceCombinesReplicas) {
+  const auto parts = split(named, torch::arange(named.replicas * 3, torch::kDouble).reshape({named.replicas, 3}));
+  const auto rows = strategy.run([](torch::Tensor part) { return part[0] * 2; }, parts);
+  const auto whole = torch::arange(named.replicas * 3, torch::kDouble).reshape({named.replicas, 3}) * 2;
+  EXPECT_TRUE(torch::equal(strategy.reduce("sum", rows).cpu(), whole.sum(0)));
+  EXPECT_TRUE(torch::allclose(strategy.reduce("mean", rows).cpu(), whole.mean(0)));
+  EXPECT_TRUE(torch::equal(strategy.reduce(ReduceOp::Max, rows).cpu(), std::get<0>(whole.max(0))));
+  EXPECT_TRUE(torch::equal(strategy.reduce(ReduceOp::Min, rows).cpu(), std::get<0>(whole.min(0))));
+}
+
+TEST_P(StrategyTest, ReduceAlongTheBatchWeighsEveryExampleAlike) {
+  const auto parts = uneven();
+  const auto all = torch::cat(parts).cpu();
+  const auto value = strategy.run([](torch::Tensor part) { return part * 1; }, PerReplica<torch::Tensor>(parts));
+  EXPECT_TRUE(torch::allclose(strategy.reduce("sum", value, 0).cpu(), all.sum(0)));
+  EXPECT_TRUE(torch::allclose(strategy.reduce("mean", value, 0).cpu(), all.mean(0)));
+  EXPECT_TRUE(torch::allclose(strategy.reduce("mean", value, {0, 1}).cpu(), all.mean()));
+}
+
+TEST_P(StrategyTest, GatherConcatenates) {
+  const auto parts = uneven();
+  const auto value = strategy.run([](torch::Tensor part) { return part * 1; }, PerReplica<torch::Tensor>(parts));
+  EXPECT_TRUE(torch::equal(strategy.gather(value, 0).cpu(), torch::cat(parts).cpu()));
+  const auto everywhere = strategy.local_results(strategy.run(
+      [](torch::Tensor part) { return get_replica_context().all_gather(part, 0); }, PerReplica<torch::Tensor>(parts)));
+  for (const auto& gathered : everywhere) EXPECT_TRUE(torch::equal(gathered.cpu(), torch::cat(parts).cpu()));
+}
+
+TEST_P(StrategyTest, AllReduceInReplicasIsDifferentiable) {
+  const auto gradients = strategy.local_results(strategy.run([&] {
+    const ReplicaContext context = get_replica_context();
+    const int id = context.replica_id_in_sync_group();
+    auto input = on_device(torch::full({3}, id + 1.0)).requires_grad_(true);
+    const auto sum = context.all_reduce("sum", input);
+    EXPECT_TRUE(torch::allclose(sum.cpu(), torch::full({3}, named.replicas * (named.replicas + 1) / 2.0)));
+    (sum * (id + 1)).sum().backward();
+    return input.grad();
+  }));
+  for (const auto& gradient : gradients) {
+    EXPECT_TRUE(torch::allclose(gradient.cpu(), torch::full({3}, named.replicas * (named.replicas + 1) / 2.0)));
+  }
+}
+
+TEST_P(StrategyTest, VariablesStayEqual) {
+  auto scope = strategy.scope();
+  Variable mean(1.0, {.aggregation = VariableAggregation::Mean});
+  Variable count(0.0, {.synchronization = VariableSynchronization::OnRead, .aggregation = VariableAggregation::Sum});
+  strategy.run([&] {
+    const double id = get_replica_context().replica_id_in_sync_group();
+    mean.assign_add(on_device(torch::tensor(id).to(torch::kFloat)));
+    count.assign_add(on_device(torch::tensor(id + 1).to(torch::kFloat)));
+  });
+  EXPECT_FLOAT_EQ(mean.value().item<float>(), 1 + (named.replicas - 1) / 2.0F);
+  EXPECT_FLOAT_EQ(count.value().item<float>(), named.replicas * (named.replicas + 1) / 2.0F);
+  for (const auto& copy : mean.components()) EXPECT_TRUE(torch::equal(copy, mean.components()[0]));
+}
+
+TEST_P(StrategyTest, MergeCallSeesAllReplicas) {
+  const auto totals = strategy.local_results(strategy.run([&] {
+    const auto own = on_device(torch::tensor(get_replica_context().replica_id_in_sync_group() + 1.0));
+    return get_replica_context().merge_call(
+        [&](const Strategy& current, const PerReplica<torch::Tensor>& all) {
+          EXPECT_TRUE(in_cross_replica_context());
+          return current.reduce("sum", all);
+        },
+        own);
+  }));
+  for (const auto& total : totals) EXPECT_EQ(total.item<double>(), named.replicas * (named.replicas + 1) / 2.0);
+}
+
+TEST_P(StrategyTest, ErrorsInOneReplicaEndTheRun) {
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_THROW(strategy.run([&] {
+      const ReplicaContext context = get_replica_context();
+      if (context.replica_id_in_sync_group() == named.replicas - 1) throw std::domain_error("out of data");
+      context.all_reduce("sum", on_device(torch::ones({4})));
+    }),
+                 std::domain_error);
+    ASSERT_TRUE(last_replica_failure());
+    EXPECT_EQ(last_replica_failure()->replica, named.replicas - 1);
+  }
+  const auto sum = strategy.run([&] { return get_replica_context().all_reduce("sum", on_device(torch::ones({4}))); });
+  EXPECT_EQ(sum[0][0].item<float>(), named.replicas);
+}
+
+TEST_P(StrategyTest, WorksOnStructures) {
+  struct Metrics {
+    torch::Tensor loss;
+    int examples = 0;
+  };
+  const auto [loss, metrics] = strategy.run([&] {
+    Metrics metrics{on_device(torch::ones({2})), 3};
+    metrics = get_replica_context().all_reduce("sum", metrics);
+    return std::tuple{metrics.loss, metrics};
+  });
+  EXPECT_EQ(strategy.local_results(metrics)[0].examples, 3 * named.replicas);
+  EXPECT_EQ(strategy.local_results(loss)[0][1].item<float>(), named.replicas);
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, StrategyTest, testing::ValuesIn(all_strategies()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace lockstep::conformance
