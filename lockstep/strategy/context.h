@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -40,6 +41,10 @@ struct ContextFrame {
   StrategyImpl* strategy = nullptr;
   /// The local replica, or -1 in cross-replica context.
   int replica = -1;
+  /// How many merge functions of the strategy this is inside of: replicas of a run in one have their own threads.
+  int depth = 0;
+  /// Which run of the strategy the replica belongs to, from 1; 0 in cross-replica context.
+  uint64_t run = 0;
 };
 
 /// Returns the innermost frame of the calling thread, or null where nothing is entered.
@@ -56,6 +61,14 @@ class LOCKSTEP_API ContextGuard {
  private:
   PlaceGuard place_;
 };
+
+/// Throws ContextError unless `scope()` may be entered here: where no strategy is current (the default one does not
+/// count), or in cross-replica context of the same one.
+LOCKSTEP_API void check_can_enter(const StrategyImpl& strategy, const char* operation);
+
+/// Throws ContextError unless replicas of `strategy` may be started here: where its scope may be entered, but for the
+/// default strategy not inside its own replica.
+LOCKSTEP_API void check_can_run(const StrategyImpl& strategy);
 
 /// Throws ContextError unless `strategy` may be looked at from outside its replicas here: in its own cross-replica
 /// context, or where nothing is entered. `operation` and `inside_replica` (what to do instead) go into the message.

@@ -1,4 +1,7 @@
+#include <atomic>
+
 #include "lockstep/device/logical_devices.h"
+#include "lockstep/strategy/context.h"
 #include "lockstep/strategy/cross_device_ops.h"
 #include "lockstep/strategy/strategy_impl.h"
 
@@ -15,6 +18,13 @@ class DefaultImpl final : public StrategyImpl {
   bool is_default() const override { return true; }
   const CrossDeviceOps& cross_device_ops() const override { return cross_device_ops_; }
   void update_config(RuntimeConfig&) const override {}
+
+  /// Calls the function where it is: no thread, device or random numbers of its own, and any number at once.
+  void call_for_each_replica(c10::function_ref<void(int)> body) override {
+    static std::atomic<uint64_t> num_runs{0};
+    ContextGuard context({this, 0, 0, ++num_runs});
+    body(0);
+  }
 
  private:
   ReductionToOneDevice cross_device_ops_;

@@ -43,15 +43,15 @@ Mirrored<at::Tensor> StrategyExtended::broadcast_to(const at::Tensor& value,
   return impl_->cross_device_ops().broadcast(value, destinations.value_or(Destinations(worker_devices())));
 }
 
-Scope StrategyExtended::colocate_vars_with(const Variable& variable) const {
+Colocation StrategyExtended::colocate_vars_with(const Variable& variable) const {
   const detail::ContextFrame* frame = detail::current_frame();
   const detail::StrategyImpl* current = frame == nullptr ? &detail::default_strategy() : frame->strategy;
   LOCKSTEP_CHECK_CONTEXT(current == impl_.get(), "[colocate_vars_with] need to be inside the scope of this ",
                          impl_->type_name(), ": current is a ", current->type_name());
-  LOCKSTEP_CHECK_VALUE(variable_created_in_scope(variable),
-                       "[colocate_vars_with] the variable must have been made under this strategy: name=",
-                       variable.name());
-  return Scope(impl_);
+  LOCKSTEP_CHECK_VALUE(
+      variable_created_in_scope(variable),
+      "[colocate_vars_with] the variable must have been made under this strategy: name=", variable.name());
+  return {};
 }
 
 std::vector<std::string> StrategyExtended::non_slot_devices(const std::vector<Variable>& variables) const {
@@ -63,7 +63,8 @@ std::vector<std::string> StrategyExtended::non_slot_devices(const std::vector<Va
 }
 
 std::vector<std::string> StrategyExtended::worker_devices() const {
-  LOCKSTEP_CHECK_CONTEXT(!impl_->is_default(), "[worker_devices] the default strategy has no devices of its own; enter ",
+  LOCKSTEP_CHECK_CONTEXT(!impl_->is_default(),
+                         "[worker_devices] the default strategy has no devices of its own; enter ",
                          "a strategy's scope");
   std::vector<std::string> names;
   for (const LogicalDevice& device : impl_->devices()) names.push_back(device.name);

@@ -18,6 +18,15 @@
 
 namespace lockstep {
 
+/// What `colocate_vars_with` returns. All variables of a strategy are on the same devices, so it has nothing to do.
+class LOCKSTEP_API Colocation {
+ public:
+  Colocation() = default;
+  Colocation(const Colocation&) = delete;
+  Colocation& operator=(const Colocation&) = delete;
+  ~Colocation() {}  // NOLINT: so that a scope which is only held is no unused variable
+};
+
 /// The lower-level methods of a strategy: for optimizers, layers and other strategies. Get it by `strategy.extended()`.
 class LOCKSTEP_API StrategyExtended {
  public:
@@ -42,18 +51,19 @@ class LOCKSTEP_API StrategyExtended {
   /// Leaves one copy of a tensor on each destination, or on each replica's device.
   Mirrored<at::Tensor> broadcast_to(const at::Tensor& value, const std::optional<Destinations>& destinations) const;
 
-  /// Calls `fn(copy, args...)` once for each copy of a variable, with what belongs to that copy of the arguments.
+  /// Calls `fn(copy, args...)` once for each copy of a variable, with what belongs to that copy of the arguments, and
+  /// returns the results as Mirrored values.
   ///
   /// Reading or writing the variable inside `fn` means that copy. In a replica, all replicas come together first.
   template <class F, class... Args>
   auto update(const Variable& variable, F&& fn, const Args&... args) const;
 
-  /// Calls `fn(args...)` once for each device of `non_slot_devices`.
+  /// Calls `fn(args...)` once for each device of `non_slot_devices`, and returns the results as Mirrored values.
   template <class F, class... Args>
   auto update_non_slot(const std::vector<std::string>& devices, F&& fn, const Args&... args) const;
 
-  /// Variables made while the returned scope lives are placed as `variable` is.
-  Scope colocate_vars_with(const Variable& variable) const;
+  /// Variables made while the returned scope lives are placed as `variable` is. Only where this strategy is current.
+  [[nodiscard]] Colocation colocate_vars_with(const Variable& variable) const;
 
   /// Where variables that belong to no other variable are kept.
   std::vector<std::string> non_slot_devices(const std::vector<Variable>& variables) const;
@@ -80,6 +90,9 @@ class LOCKSTEP_API StrategyExtended {
   const CrossDeviceOps& cross_device_ops() const { return impl_->cross_device_ops(); }
 
  private:
+  template <class F, class... Args>
+  auto update_copies(const Variable& variable, F& fn, const Args&... args) const;
+
   std::shared_ptr<detail::StrategyImpl> impl_;
 };
 
@@ -87,6 +100,30 @@ class LOCKSTEP_API StrategyExtended {
 LOCKSTEP_API std::optional<int> get_update_replica_id();
 
 namespace detail {
+
+/// Keeps a distributed value whole on its way back from a merge function.
+template <class T>
+struct Whole {
+  T value;
+};
+template <class T>
+Whole(T) -> Whole<T>;
+
+/// Makes Mirrored values of the PerReplica ones in a nest.
+template <class T>
+auto as_mirrored(const T& nest) {
+  return map_leaves(
+      [](const auto& leaf) {
+        using Leaf = std::remove_cvref_t<decltype(leaf)>;
+        if constexpr (kIsPerReplica<Leaf>) {
+          return Mirrored<typename Leaf::value_type>(
+              c10::SmallVector<typename Leaf::value_type, 2>(leaf.begin(), leaf.end()));
+        } else {
+          return leaf;
+        }
+      },
+      nest);
+}
 
 template <class F>
 auto for_each_component(int num_components, F&& call) {
@@ -102,7 +139,7 @@ auto for_each_component(int num_components, F&& call) {
       PlaceGuard place({Place::Update, i});
       results.push_back(call(i));
     }
-    return regroup(results);
+    return as_mirrored(regroup(results, Wrap::Always));
   }
 }
 
@@ -110,26 +147,39 @@ auto for_each_component(int num_components, F&& call) {
 
 template <class F, class... Args>
 auto StrategyExtended::update(const Variable& variable, F&& fn, const Args&... args) const {
+  using Result = decltype(update_copies(variable, fn, args...));
   const detail::ContextFrame* frame = detail::current_frame();
-  if (frame != nullptr && frame->strategy == impl_.get() && frame->replica >= 0 && impl_->distributes_values()) {
-    const auto merge = [&](const Strategy& strategy, const auto&... merged) {
-      return strategy.extended().update(variable, fn, merged...);
-    };
-    return get_replica_context().merge_call(merge, args...);
-  } else {
+  const bool in_replica = frame != nullptr && frame->strategy == impl_.get() && frame->replica >= 0;
+  if (!in_replica) {
     detail::check_cross_replica(*impl_, "update");
-    LOCKSTEP_CHECK_VALUE(!impl_->distributes_values() || variable_created_in_scope(variable),
-                         "[update] the variable must have been made under this strategy: name=", variable.name());
-    const auto& copies = variable.components();
-    return detail::for_each_component(static_cast<int>(copies.size()),
-                                      [&](int i) { return fn(copies[i], select(i, args)...); });
+    return update_copies(variable, fn, args...);
   }
+  if constexpr (std::is_void_v<Result>) {
+    get_replica_context().merge_call(
+        [&](const Strategy&, const auto&... merged) { update_copies(variable, fn, merged...); }, args...);
+  } else {
+    return get_replica_context()
+        .merge_call([&](const Strategy&,
+                        const auto&... merged) { return detail::Whole{update_copies(variable, fn, merged...)}; },
+                    args...)
+        .value;
+  }
+}
+
+template <class F, class... Args>
+auto StrategyExtended::update_copies(const Variable& variable, F& fn, const Args&... args) const {
+  LOCKSTEP_CHECK_VALUE(!impl_->distributes_values() || variable_created_in_scope(variable),
+                       "[update] the variable must have been made under this strategy: name=", variable.name());
+  const auto& copies = variable.components();
+  return detail::for_each_component(static_cast<int>(copies.size()),
+                                    [&](int i) { return fn(copies[i], select(i, args)...); });
 }
 
 template <class F, class... Args>
 auto StrategyExtended::update_non_slot(const std::vector<std::string>& devices, F&& fn, const Args&... args) const {
   detail::check_cross_replica(*impl_, "update_non_slot");
-  return detail::for_each_component(static_cast<int>(devices.size()), [&](int i) { return fn(select(i, args)...); });
+  return detail::for_each_component(static_cast<int>(devices.size()),
+                                    [&]([[maybe_unused]] int i) { return fn(select(i, args)...); });
 }
 
 }  // namespace lockstep

@@ -75,8 +75,8 @@ struct AllGatherFunction : torch::autograd::Function<AllGatherFunction> {
 
 }  // namespace
 
-ReplicaContext::ReplicaContext(std::shared_ptr<detail::StrategyImpl> strategy, int replica)
-    : strategy_(std::move(strategy)), replica_(replica) {}
+ReplicaContext::ReplicaContext(std::shared_ptr<detail::StrategyImpl> strategy, int replica, uint64_t run)
+    : strategy_(std::move(strategy)), replica_(replica), run_(run) {}
 
 void ReplicaContext::check_current(const char* operation) const {
   LOCKSTEP_CHECK_CONTEXT(strategy_ != nullptr, "[", operation,
@@ -84,19 +84,21 @@ void ReplicaContext::check_current(const char* operation) const {
                          "cross-replica context; call it inside the function given to `run`");
   const detail::ContextFrame* frame = detail::current_frame();
   if (frame == nullptr) {
-    LOCKSTEP_CHECK_CONTEXT(strategy_->is_default(), "[", operation,
+    LOCKSTEP_CHECK_CONTEXT(run_ == 0, "[", operation,
                            "] must be called inside the function given to `run`: replica=", replica_,
                            "; this context was kept after its run had ended");
     return;
   }
   LOCKSTEP_CHECK_CONTEXT(frame->strategy == strategy_.get(), "[", operation,
-                         "] mixing different strategies: the context is of a ", strategy_->type_name(), ", current is a ",
-                         frame->strategy->type_name());
+                         "] mixing different strategies: the context is of a ", strategy_->type_name(),
+                         ", current is a ", frame->strategy->type_name());
   LOCKSTEP_CHECK_CONTEXT(frame->replica == replica_, "[", operation,
                          "] mismatching ReplicaContext: the context is of replica ", replica_, ", ",
                          frame->replica < 0 ? std::string("but this is cross-replica context")
                                             : c10::str("but this is replica ", frame->replica),
                          "; call get_replica_context() where it is used");
+  LOCKSTEP_CHECK_CONTEXT(frame->run == run_, "[", operation, "] mismatching ReplicaContext: the context of replica ",
+                         replica_, " was kept after its run had ended; call get_replica_context() in every run");
 }
 
 int ReplicaContext::replica_id_in_sync_group() const { return replica_; }
@@ -116,19 +118,20 @@ std::vector<at::Tensor> ReplicaContext::all_reduce_tensors(ReduceOp op, std::vec
   options.validate();
   if (num_replicas_in_sync() == 1) return tensors;
   const comm::Group& group = strategy_->group(replica_);
-  if (needs_gradient(tensors)) return AllReduceFunction::apply(&group, static_cast<int64_t>(op), at::TensorList(tensors));
+  if (needs_gradient(tensors))
+    return AllReduceFunction::apply(&group, static_cast<int64_t>(op), at::TensorList(tensors));
   return group.all_reduce(tensors, op, options);
 }
 
 std::vector<at::Tensor> ReplicaContext::all_gather_tensors(std::vector<at::Tensor> tensors, int64_t axis,
                                                            const CommunicationOptions& options) const {
   options.validate();
+  if (num_replicas_in_sync() == 1) return tensors;
   for (const at::Tensor& tensor : tensors) {
     LOCKSTEP_CHECK_VALUE(tensor.dim() > 0, "[all_gather] scalars cannot be concatenated: rank=0; reshape them first");
     LOCKSTEP_CHECK_VALUE(axis >= -tensor.dim() && axis < tensor.dim(), "[all_gather] the axis must be in [",
                          -tensor.dim(), ", ", tensor.dim(), "): axis=", axis);
   }
-  if (num_replicas_in_sync() == 1) return tensors;
   const comm::Group& group = strategy_->group(replica_);
   if (needs_gradient(tensors)) return AllGatherFunction::apply(&group, axis, at::TensorList(tensors));
   return group.all_gather(tensors, axis, options);
@@ -137,8 +140,8 @@ std::vector<at::Tensor> ReplicaContext::all_gather_tensors(std::vector<at::Tenso
 IndexedSlices ReplicaContext::all_reduce_slices(ReduceOp op, const IndexedSlices& slices,
                                                 const CommunicationOptions& options) const {
   options.validate();
-  LOCKSTEP_CHECK_VALUE(op == ReduceOp::Sum || op == ReduceOp::Mean, "[all_reduce] slices can be summed or averaged: op=",
-                       op);
+  LOCKSTEP_CHECK_VALUE(op == ReduceOp::Sum || op == ReduceOp::Mean,
+                       "[all_reduce] slices can be summed or averaged: op=", op);
   if (num_replicas_in_sync() == 1) return slices;
   const comm::Group& group = strategy_->group(replica_);
   IndexedSlices all = slices;
@@ -150,13 +153,19 @@ IndexedSlices ReplicaContext::all_reduce_slices(ReduceOp op, const IndexedSlices
 
 namespace detail {
 
+ContextFrame merge_frame(StrategyImpl& strategy) {
+  const ContextFrame* replica = current_frame();
+  return {&strategy, -1, replica == nullptr ? 1 : replica->depth + 1, 0};
+}
+
 void fail_gather_in_replica() {
   LOCKSTEP_CHECK_IMPLEMENTED(false, "[all_gather] slices cannot be concatenated: make them dense first (to_dense)");
   std::abort();
 }
 
 void fail_integer_mean() {
-  LOCKSTEP_CHECK_TYPE(false, "[all_reduce] the mean of integers is no integer: pass a floating-point number or a tensor");
+  LOCKSTEP_CHECK_TYPE(false,
+                      "[all_reduce] the mean of integers is no integer: pass a floating-point number or a tensor");
   std::abort();
 }
 

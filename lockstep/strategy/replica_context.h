@@ -33,13 +33,15 @@ namespace lockstep {
 /// ```
 ///
 /// Every replica must make the same collective calls in the same order: a difference, or a replica that returns without
-/// the call, is a CollectiveError on all of them. A cheap handle; the one of another replica, or one that was kept after
-/// its run, only answers with errors.
+/// the call, is a CollectiveError on all of them. A cheap handle; the one of another replica, or one that was kept
+/// after its run, only answers with errors.
 class LOCKSTEP_API ReplicaContext {
  public:
   /// A null context: what `get_replica_context` returns in cross-replica context.
   ReplicaContext() = default;
-  ReplicaContext(std::shared_ptr<detail::StrategyImpl> strategy, int replica);
+  /// Inside: the context of a replica in one run of the strategy; run 0 is that of the default strategy outside of
+  /// runs.
+  ReplicaContext(std::shared_ptr<detail::StrategyImpl> strategy, int replica, uint64_t run);
 
   explicit operator bool() const { return strategy_ != nullptr; }
 
@@ -80,9 +82,13 @@ class LOCKSTEP_API ReplicaContext {
 
   std::shared_ptr<detail::StrategyImpl> strategy_;
   int replica_ = 0;
+  uint64_t run_ = 0;
 };
 
 namespace detail {
+
+/// Returns the frame in which a merge function of the calling replica runs.
+LOCKSTEP_API ContextFrame merge_frame(StrategyImpl& strategy);
 
 [[noreturn]] LOCKSTEP_API void fail_gather_in_replica();
 [[noreturn]] LOCKSTEP_API void fail_integer_mean();
@@ -171,7 +177,8 @@ auto ReplicaContext::merge_call(F&& merge_fn, const Args&... args) const {
         for (void* part : all) parts.push_back(&std::get<I>(*static_cast<const Parts*>(part)));
         return regroup<Args>(std::span<const Args* const>(parts));
       }()...);
-    }(std::index_sequence_for<Args...>{});
+    }
+    (std::index_sequence_for<Args...>{});
   };
   using Merged = decltype(call_merge(at::ArrayRef<void*>()));
   return merge_with_others<Merged>(call_merge, mine);
@@ -180,12 +187,15 @@ auto ReplicaContext::merge_call(F&& merge_fn, const Args&... args) const {
 template <class Merged, class F, class Args>
 auto ReplicaContext::merge_with_others(F& call_merge, const Args& args) const {
   using Kept = std::conditional_t<std::is_void_v<Merged>, std::monostate, Merged>;
-  std::vector<void*> everybody;
-  detail::meet_for_merge(*strategy_, replica_, "merge_call", const_cast<Args*>(&args), typeid(Args),
-                         [&](at::ArrayRef<void*> all) { everybody = all.vec(); });
+  std::vector<void*> everybody{const_cast<Args*>(&args)};
+  const bool alone = num_replicas_in_sync() == 1;
+  if (!alone) {
+    detail::meet_for_merge(*strategy_, replica_, "merge_call", everybody[0], typeid(Args),
+                           [&](at::ArrayRef<void*> all) { everybody = all.vec(); });
+  }
   std::optional<Kept> merged;
   if (replica_ == 0) {
-    detail::ContextGuard cross_replica({strategy_.get(), -1});
+    detail::ContextGuard cross_replica(detail::merge_frame(*strategy_));
     if constexpr (std::is_void_v<Merged>) {
       call_merge(at::ArrayRef<void*>(everybody));
       merged.emplace();
@@ -194,10 +204,15 @@ auto ReplicaContext::merge_with_others(F& call_merge, const Args& args) const {
     }
   }
   std::optional<selected_t<Kept>> own;
-  detail::meet_for_merge(*strategy_, replica_, "merge_call (result)", &merged, typeid(merged),
-                         [&](at::ArrayRef<void*> all) {
-                           own.emplace(select(replica_, **static_cast<std::optional<Kept>*>(all[0])));
-                         });
+  const auto take = [&](at::ArrayRef<void*> all) {
+    own.emplace(select(replica_, **static_cast<std::optional<Kept>*>(all[0])));
+  };
+  if (alone) {
+    void* only = &merged;
+    take(only);
+  } else {
+    detail::meet_for_merge(*strategy_, replica_, "merge_call (result)", &merged, typeid(merged), take);
+  }
   if constexpr (!std::is_void_v<Merged>) return std::move(*own);
 }
 

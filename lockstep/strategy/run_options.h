@@ -19,6 +19,9 @@ struct LOCKSTEP_API RunOptions {
   std::map<std::string, std::string> xla_options;
 };
 
+/// Prints as TensorFlow prints its tuple of the same options.
+LOCKSTEP_API std::ostream& operator<<(std::ostream& out, const RunOptions& options);
+
 /// What a strategy asks of the runtime that hosts it: `update_config_proto` fills it in.
 struct LOCKSTEP_API RuntimeConfig {
   /// Whether variables of one session are invisible to others.

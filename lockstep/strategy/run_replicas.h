@@ -38,8 +38,9 @@ decltype(auto) call_replica(F& fn, int replica, const Args&... args) {
   if constexpr (kSpreadsArgument<F&, Args...>) {
     return std::apply(fn, select(replica, args)...);
   } else {
-    static_assert(std::is_invocable_v<F&, selected_t<Args>...>,
-                  "the function given to run() must take what one replica sees of the arguments: for PerReplica<T> a T");
+    static_assert(
+        std::is_invocable_v<F&, selected_t<Args>...>,
+        "the function given to run() must take what one replica sees of the arguments: for PerReplica<T> a T");
     return fn(select(replica, args)...);
   }
 }
@@ -67,6 +68,8 @@ int num_local_results(const StrategyImpl& strategy, const T& value) {
     return static_cast<int>(value.size());
   } else if constexpr (kIsMirrored<T>) {
     return static_cast<int>(value.size());
+  } else if constexpr (requires { value.has_value(); }) {
+    return value ? num_local_results(strategy, *value) : 1;
   } else if constexpr (nest::kIsLeaf<T>) {
     return 1;
   } else {

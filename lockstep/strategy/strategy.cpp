@@ -3,19 +3,14 @@
 #include "lockstep/base/error.h"
 #include "lockstep/strategy/extended.h"
 #include "lockstep/strategy/strategy_impl.h"
+#include "lockstep/strategy/variable.h"
 
 namespace lockstep {
-namespace {
 
-const std::shared_ptr<detail::StrategyImpl>& enterable(const std::shared_ptr<detail::StrategyImpl>& strategy) {
-  detail::check_cross_replica(*strategy, "scope");
-  return strategy;
+Scope::Scope(std::shared_ptr<detail::StrategyImpl> strategy) : strategy_(std::move(strategy)) {
+  detail::check_can_enter(*strategy_, "scope");
+  if (!has_strategy() && !strategy_->is_default()) context_.emplace(detail::ContextFrame{strategy_.get()});
 }
-
-}  // namespace
-
-Scope::Scope(std::shared_ptr<detail::StrategyImpl> strategy)
-    : strategy_(enterable(strategy)), context_({strategy_.get(), -1}) {}
 
 Scope::~Scope() = default;
 
@@ -35,7 +30,21 @@ RuntimeConfig Strategy::update_config_proto(const RuntimeConfig& config) const {
   return updated;
 }
 
+std::vector<at::Tensor> Strategy::local_results(const Variable& variable) const { return variable.components(); }
+
 const char* Strategy::type_name() const { return impl_->type_name(); }
+
+std::ostream& operator<<(std::ostream& out, const RunOptions& options) {
+  out << "RunOptions(experimental_enable_dynamic_batch_size=" << repr(options.enable_dynamic_batch_size)
+      << ", experimental_bucketizing_dynamic_shape=" << repr(options.bucketizing_dynamic_shape)
+      << ", experimental_xla_options=";
+  if (options.xla_options.empty()) return out << "None)";
+  const char* separator = "{";
+  for (const auto& [name, value] : options.xla_options) {
+    out << std::exchange(separator, ", ") << repr(name) << ": " << repr(value);
+  }
+  return out << "})";
+}
 
 std::ostream& operator<<(std::ostream& out, const ValueContext& context) {
   return out << "tf.distribute.ValueContext(replica id " << context.replica_id_in_sync_group

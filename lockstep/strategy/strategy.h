@@ -24,6 +24,7 @@ namespace lockstep {
 class ClusterResolver;
 class CrossDeviceOps;
 class StrategyExtended;
+class Variable;
 
 /// Makes a strategy current, on the thread that made it and for as long as it lives: variables, modules and optimizers
 /// made meanwhile are distributed. Scopes of one strategy nest; they end in reverse order.
@@ -36,7 +37,8 @@ class LOCKSTEP_API Scope {
 
  private:
   std::shared_ptr<detail::StrategyImpl> strategy_;
-  detail::ContextGuard context_;
+  /// Nothing for the default strategy, and where the strategy is current already.
+  std::optional<detail::ContextGuard> context_;
 };
 
 /// How a computation is spread over devices: the common face of all strategies.
@@ -71,14 +73,14 @@ class LOCKSTEP_API Strategy : public DocumentedNames<Strategy> {
 
   /// Calls `fn` on every replica at once and returns what they returned.
   ///
-  /// Distributed values among `args`, at any depth, are replaced by the replica's component. A single argument that is a
-  /// tuple is spread if `fn` takes its elements. The result is regrouped: a tensor becomes a PerReplica tensor, a tuple
-  /// of tensors a tuple of PerReplica tensors, and so on. `fn` runs on several threads: what it captures by reference
-  /// and writes must be its own. If a replica throws, the others are freed from waiting for it, and the first exception
-  /// comes out here.
+  /// Distributed values among `args`, at any depth, are replaced by the replica's component. A single argument that is
+  /// a tuple is spread if `fn` takes its elements. The result is regrouped: a tensor becomes a PerReplica tensor, a
+  /// tuple of tensors a tuple of PerReplica tensors, and so on. `fn` runs on several threads: what it captures by
+  /// reference and writes must be its own. If a replica throws, the others are freed from waiting for it, and the first
+  /// exception comes out here.
   template <class F, class... Args>
   auto run(F&& fn, const Args&... args) const {
-    detail::check_cross_replica(*impl_, "run");
+    detail::check_can_run(*impl_);
     return detail::run_replicas(*impl_, fn, args...);
   }
 
@@ -116,6 +118,9 @@ class LOCKSTEP_API Strategy : public DocumentedNames<Strategy> {
     }
     return results;
   }
+
+  /// Returns the copies of a variable.
+  std::vector<at::Tensor> local_results(const Variable& variable) const;
 
   /// Calls `value_fn(ValueContext)` for every replica, in order, and returns the values as a distributed value.
   template <class F>

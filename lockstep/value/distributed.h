@@ -3,6 +3,7 @@
 #include <initializer_list>
 #include <optional>
 #include <ostream>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -152,6 +153,36 @@ std::ostream& operator<<(std::ostream& out, const PerReplica<T>& value) {
 template <class T>
 std::ostream& operator<<(std::ostream& out, const Mirrored<T>& value) {
   return detail::print_components(out, "Mirrored", detail::reprs(value));
+}
+
+template <class T>
+std::string repr(const PerReplica<T>& value) {
+  std::ostringstream out;
+  out << value;
+  return out.str();
+}
+
+template <class T>
+std::string repr(const Mirrored<T>& value) {
+  std::ostringstream out;
+  out << value;
+  return out.str();
+}
+
+/// Returns the same form with the components as `print` shows them: `0: tf.Tensor(1.0, shape=(), dtype=float32)`.
+template <class T>
+std::string str(const PerReplica<T>& value) {
+  if (value.is_bare()) return str(value[0]);
+  std::ostringstream out;
+  detail::print_components(out, "PerReplica", detail::strs(value));
+  return out.str();
+}
+
+template <class T>
+std::string str(const Mirrored<T>& value) {
+  std::ostringstream out;
+  detail::print_components(out, "Mirrored", detail::strs(value));
+  return out.str();
 }
 
 }  // namespace lockstep

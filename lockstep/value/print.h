@@ -37,7 +37,7 @@ std::string repr(const T& value) {
     return number_text(static_cast<double>(value));
   } else if constexpr (std::is_convertible_v<T, std::string>) {
     return "'" + std::string(value) + "'";
-  } else if constexpr (requires(std::ostream& out) { out << value; }) {
+  } else if constexpr (requires(std::ostream & out) { out << value; }) {
     std::ostringstream out;
     out << value;
     return out.str();
@@ -51,6 +51,16 @@ std::string repr(const std::optional<T>& value) {
   return value ? repr(*value) : "None";
 }
 
+/// Returns any other leaf as `print` shows it: strings without quotes, the rest as `repr` does.
+template <class T>
+std::string str(const T& value) {
+  if constexpr (std::is_convertible_v<T, std::string>) {
+    return value;
+  } else {
+    return repr(value);
+  }
+}
+
 namespace detail {
 LOCKSTEP_API std::ostream& print_components(std::ostream& out, const char* type, const std::vector<std::string>& texts);
 
@@ -58,6 +68,13 @@ template <class Values>
 std::vector<std::string> reprs(const Values& values) {
   std::vector<std::string> texts;
   for (const auto& value : values) texts.push_back(repr(value));
+  return texts;
+}
+
+template <class Values>
+std::vector<std::string> strs(const Values& values) {
+  std::vector<std::string> texts;
+  for (const auto& value : values) texts.push_back(str(value));
   return texts;
 }
 }  // namespace detail

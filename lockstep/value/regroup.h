@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <optional>
@@ -16,8 +17,8 @@
 
 /// From one structure for each replica to one structure of distributed values, and back.
 ///
-/// `run` and `merge_call` use both: `select` on the way in, `regroup` on the way out. A tuple of tensors on each replica
-/// becomes a tuple of PerReplica tensors, so that `auto [loss, accuracy] = strategy.run(...)` works.
+/// `run` and `merge_call` use both: `select` on the way in, `regroup` on the way out. A tuple of tensors on each
+/// replica becomes a tuple of PerReplica tensors, so that `auto [loss, accuracy] = strategy.run(...)` works.
 namespace lockstep {
 
 /// How `regroup` treats values that are the very same on all replicas.
@@ -27,6 +28,21 @@ enum class Wrap {
   /// Everything becomes a PerReplica, also with one replica.
   Always,
 };
+
+namespace detail {
+
+/// Whether two leaves are one object: the same tensor, or both nothing. Numbers and texts have no identity.
+template <class T>
+bool is_same_object(const T&, const T&) {
+  return false;
+}
+inline bool is_same_object(const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); }
+template <class T>
+bool is_same_object(const std::optional<T>& a, const std::optional<T>& b) {
+  return a && b ? is_same_object(*a, *b) : !a && !b;
+}
+
+}  // namespace detail
 
 /// Says how one type regroups and selects; specialise it for a container or a distributed value of your own.
 /// The primary template is for leaves: T becomes PerReplica<T>, and selects as itself.
@@ -46,14 +62,8 @@ struct Regroup {
 
  private:
   static bool is_shared(std::span<const T* const> parts) {
-    if (parts.size() == 1) return true;
-    if constexpr (std::is_same_v<T, at::Tensor>) {
-      for (const T* part : parts) {
-        if (!part->is_same(*parts[0])) return false;
-      }
-      return true;
-    }
-    return false;
+    return std::all_of(parts.begin() + 1, parts.end(),
+                       [&](const T* part) { return detail::is_same_object(*part, *parts[0]); });
   }
 };
 
@@ -143,7 +153,8 @@ struct RegroupMap {
       for (size_t i = 1; i < parts.size(); ++i) {
         if (!parts[i]->contains(key)) fail_different_keys(i);
       }
-      result.emplace(key, regroup_child<Child>(parts, wrap, [&](const MapType& m) -> const Child& { return m.at(key); }));
+      result.emplace(key,
+                     regroup_child<Child>(parts, wrap, [&](const MapType& m) -> const Child& { return m.at(key); }));
     }
     return result;
   }
@@ -164,8 +175,10 @@ struct Regroup<std::tuple<T...>> {
 
   static Grouped regroup(std::span<const Tuple* const> parts, Wrap wrap) {
     return [&]<size_t... I>(std::index_sequence<I...>) {
-      return Grouped(detail::regroup_child<T>(parts, wrap, [](const Tuple& t) -> const T& { return std::get<I>(t); })...);
-    }(std::index_sequence_for<T...>{});
+      return Grouped(
+          detail::regroup_child<T>(parts, wrap, [](const Tuple& t) -> const T& { return std::get<I>(t); })...);
+    }
+    (std::index_sequence_for<T...>{});
   }
 
   static auto select(int replica, const Tuple& value) {
@@ -219,12 +232,14 @@ struct Regroup<std::array<T, N>> {
   static Grouped regroup(std::span<const Array* const> parts, Wrap wrap) {
     return [&]<size_t... I>(std::index_sequence<I...>) {
       return Grouped{detail::regroup_child<T>(parts, wrap, [](const Array& a) -> const T& { return a[I]; })...};
-    }(std::make_index_sequence<N>{});
+    }
+    (std::make_index_sequence<N>{});
   }
 
   static auto select(int replica, const Array& value) {
     return std::apply(
-        [&](const auto&... child) { return std::array<selected_t<T>, N>{Regroup<T>::select(replica, child)...}; }, value);
+        [&](const auto&... child) { return std::array<selected_t<T>, N>{Regroup<T>::select(replica, child)...}; },
+        value);
   }
 };
 
