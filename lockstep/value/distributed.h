@@ -100,7 +100,8 @@ class PerReplica : public detail::Components<T> {
   bool bare_ = false;
 };
 
-/// One value for each local replica, equal on all of them. Acts like its component wherever it is used.
+/// One value for each local replica, equal on all of them. Acts like its component wherever it is used; a single copy,
+/// as a reduction to one device leaves it, is the component of every replica.
 template <class T>
 class Mirrored : public detail::Components<T> {
  public:
@@ -112,7 +113,7 @@ class Mirrored : public detail::Components<T> {
   explicit Mirrored(const std::vector<T>& components)
       : detail::Components<T>(c10::SmallVector<T, 2>(components.begin(), components.end())) {}
 
-  const T& at(int64_t replica) const { return this->checked(replica, "Mirrored"); }
+  const T& at(int64_t replica) const { return this->size() == 1 ? (*this)[0] : this->checked(replica, "Mirrored"); }
 
   /// Returns the component of this replica, or the first one outside of replicas.
   const T& value() const {

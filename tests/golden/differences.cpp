@@ -86,6 +86,9 @@ void add_devices(std::vector<Difference>& table) {
 std::vector<Difference> make_table() {
   std::vector<Difference> table;
   add_devices(table);
+  add_contexts(table);
+  add_values(table);
+  add_replica_context(table);
   add_reduce_gather(table);
   add_variables(table);
   add_cross_device(table);

@@ -17,10 +17,18 @@ bool is_about_strategy(const Case& test_case, std::string_view name) {
 }
 
 bool is_about_datasets(const Case& test_case) {
-  static constexpr std::array<std::string_view, 6> kCalls{
-      "distribute_dataset",     "distribute_datasets_from_function", "next(iterator)",
-      "for loop in a function", "enumerate in a function",           "AutoShardPolicy"};
-  for (std::string_view field : {"call", "case", "name"}) {
+  static constexpr std::array<std::string_view, 11> kCalls{"distribute_dataset",
+                                                           "distribute_datasets_from_function",
+                                                           "next(iterator)",
+                                                           "for loop in a function",
+                                                           "enumerate in a function",
+                                                           "AutoShardPolicy",
+                                                           "SHARD_HINT",
+                                                           "InputContext",
+                                                           "InputOptions",
+                                                           "dataset element_spec",
+                                                           "from function element_spec"};
+  for (std::string_view field : {"call", "case", "name", "value"}) {
     if (std::count(kCalls.begin(), kCalls.end(), test_case.text(field)) > 0) return true;
   }
   return false;

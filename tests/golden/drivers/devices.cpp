@@ -8,6 +8,9 @@
 #include "lockstep/device/device_scope.h"
 #include "lockstep/device/device_spec.h"
 #include "lockstep/device/logical_devices.h"
+#include "lockstep/strategy/extended.h"
+#include "lockstep/strategy/mirrored.h"
+#include "lockstep/strategy/one_device.h"
 #include "tests/golden/drivers.h"
 
 namespace lockstep::golden {
@@ -119,21 +122,22 @@ class LogicalDevices {
   ~LogicalDevices() { reset_logical_devices(); }
 };
 
-// The strategies' constructors take their devices from here; the driver does the same until they exist.
-std::vector<std::string> devices_of_strategy(const Case& test_case) {
+Strategy make_strategy(const Case& test_case) {
   if (test_case.call == "MirroredStrategy") {
     const Json devices = test_case.field("devices");
-    return resolve_device_list(devices.is_null() ? std::vector<std::string>() : texts_of(devices));
+    return MirroredStrategy(devices.is_null() ? std::vector<std::string>() : texts_of(devices));
   }
   const Json device = test_case.field("device");
-  return resolve_device_list(texts_of(Json::array({device.is_null() ? Json("") : device})));
+  return OneDeviceStrategy(texts_of(Json::array({device.is_null() ? Json("") : device})).at(0));
 }
 
 Json run_strategy(const Case& test_case) {
   const LogicalDevices logical_devices(test_case);
-  const std::vector<std::string> devices = devices_of_strategy(test_case);
-  if (test_case.call == "OneDeviceStrategy_run") return devices.at(0);
-  return {{"num_replicas_in_sync", devices.size()}, {"worker_devices", devices}, {"parameter_devices", devices}};
+  const Strategy strategy = make_strategy(test_case);
+  if (test_case.call == "OneDeviceStrategy_run") return strategy.run([] { return current_device(); }).value();
+  return {{"num_replicas_in_sync", strategy.num_replicas_in_sync()},
+          {"worker_devices", strategy.extended().worker_devices()},
+          {"parameter_devices", strategy.extended().parameter_devices()}};
 }
 
 }  // namespace

@@ -1,0 +1,45 @@
+#include <vector>
+
+#include "tests/golden/differences/topics.h"
+
+namespace lockstep::golden {
+namespace {
+
+constexpr const char* kTopic = "contexts";
+
+bool is_mirrored(const Case& c) { return c.text("strategy") == "Mirrored"; }
+
+bool asks_in_update_of_one_device(const Case& c) {
+  return c.text("call") == "queries" && c.text("where") == "update" && !is_mirrored(c);
+}
+
+Json with_update_of_copy_0(const Case& c) {
+  Json answer = c.out;
+  answer["update_replica_id"] = 0;
+  return answer;
+}
+
+}  // namespace
+
+void add_contexts(std::vector<Difference>& table) {
+  table.push_back({"update on one device", kTopic, asks_in_update_of_one_device,
+                   "the update's replica id is the variable, or the name of its device", "0: the number of the copy",
+                   "an id is a number under every strategy", expect_value(with_update_of_copy_0)});
+  table.push_back({"batch_reduce_to and its destinations", kTopic,
+                   [](const Case& c) { return c.text("call") == "batch_reduce_to" && is_mirrored(c); },
+                   "ignores a destination and returns a copy for each replica, unlike reduce_to",
+                   "one tensor on the destination, as reduce_to", "the caller names the destination",
+                   expect_value([](const Case& c) { return Json::array({c.in.at("replicas").get<double>()}); })});
+  table.push_back(
+      {"devices of a kept context", kTopic,
+       [](const Case& c) { return c.text("call") == "devices of a kept context" && c.text("strategy") == "OneDevice"; },
+       "OneDeviceStrategy answers after the run has ended, other strategies raise", "ContextError under every strategy",
+       "a context is valid in its own run; a program that works on one device must work on two",
+       expect_error("ContextError", "[devices]")});
+  table.push_back({"copy of a strategy", kTopic, [](const Case& c) { return c.text("case") == "copy"; },
+                   "RuntimeError: a shallow copy would be half a strategy", "the same strategy",
+                   "a Strategy is a handle, as a tensor is",
+                   expect_value([](const Case&) { return Json("the same strategy"); })});
+}
+
+}  // namespace lockstep::golden
