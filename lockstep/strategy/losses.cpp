@@ -18,8 +18,9 @@ at::Tensor weighted(const at::Tensor& loss, const at::Tensor& weight) {
   at::Tensor factor = weight.to(loss.options());
   const int64_t more_dimensions = factor.dim() - loss.dim();
   if (factor.dim() > 0 && more_dimensions == -1) factor = factor.unsqueeze(-1);
-  if (more_dimensions == 1 && factor.size(-1) == 1) factor = factor.squeeze(-1);
-  LOCKSTEP_CHECK_VALUE(at::are_expandable(loss.sizes(), factor.sizes()),
+  const bool is_column = more_dimensions == 1 && factor.size(-1) == 1;
+  if (is_column) factor = factor.squeeze(-1);
+  LOCKSTEP_CHECK_VALUE((is_column || more_dimensions != 1) && at::are_expandable(loss.sizes(), factor.sizes()),
                        "[average_loss] the weights do not fit the losses: losses=", loss.sizes(),
                        ", weights=", weight.sizes());
   return loss * factor;

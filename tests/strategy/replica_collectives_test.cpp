@@ -1,0 +1,185 @@
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/strategy/replica_context.h"
+#include "tests/strategy/replicas.h"
+
+namespace lockstep {
+namespace {
+
+using testing::mirrored;
+using testing::replica_id;
+
+class ReplicaCollectivesTest : public testing::ReplicasTest {};
+
+/// Numbers that differ for each replica.
+at::Tensor own_numbers(int64_t count, int replica) {
+  return at::arange(count, at::kDouble).add(1).mul(replica + 1).sin();
+}
+
+std::vector<at::Tensor> numbers_of_all(int64_t count, int replicas) {
+  std::vector<at::Tensor> all;
+  for (int r = 0; r < replicas; ++r) all.push_back(own_numbers(count, r));
+  return all;
+}
+
+TEST_F(ReplicaCollectivesTest, NestsAreReducedLeafByLeaf) {
+  using Nest =
+      std::tuple<at::Tensor, std::vector<at::Tensor>, std::map<std::string, double>, std::optional<at::Tensor>>;
+  const MirroredStrategy strategy = mirrored(3);
+  strategy.run([] {
+    const at::Tensor own = at::full({2}, replica_id() + 1.0);
+    const Nest sums =
+        get_replica_context().all_reduce("sum", Nest{own, {own * 2}, {{"x", replica_id()}}, std::nullopt});
+    const auto& [tensor, list, map, nothing] = sums;
+    EXPECT_TRUE(tensor.equal(at::full({2}, 6.0)));
+    EXPECT_TRUE(list.at(0).equal(at::full({2}, 12.0)));
+    EXPECT_EQ(map.at("x"), 3.0);
+    EXPECT_FALSE(nothing.has_value());
+  });
+}
+
+TEST_F(ReplicaCollectivesTest, Numbers) {
+  const MirroredStrategy strategy = mirrored(4);
+  strategy.run([] {
+    const ReplicaContext context = get_replica_context();
+    EXPECT_EQ(context.all_reduce("sum", replica_id()), 6);
+    EXPECT_EQ(context.all_reduce("max", replica_id()), 3);
+    EXPECT_EQ(context.all_reduce("mean", static_cast<double>(replica_id())), 1.5);
+    EXPECT_EQ(context.all_reduce("mean", at::scalar_tensor(replica_id(), at::kInt)).scalar_type(), at::kDouble);
+  });
+  EXPECT_THROW(strategy.run([] { return get_replica_context().all_reduce("mean", replica_id()); }), c10::TypeError);
+}
+
+TEST_F(ReplicaCollectivesTest, GatherOfNestsOfAllTypes) {
+  for (int replicas = 1; replicas <= kMaxReplicas; ++replicas) {
+    const MirroredStrategy strategy = mirrored(replicas);
+    for (at::ScalarType type : {at::kFloat, at::kBFloat16, at::kByte, at::kBool, at::kLong}) {
+      std::vector<at::Tensor> all;
+      for (int r = 0; r < replicas; ++r) all.push_back(at::full({2, r}, r + 1).to(type));
+      strategy.run([&] {
+        const at::Tensor& own = all[replica_id()];
+        const auto gathered = get_replica_context().all_gather(std::vector<at::Tensor>{own, own}, -1);
+        EXPECT_TRUE(gathered.at(0).equal(at::cat(all, 1)) && gathered.at(1).equal(at::cat(all, 1)));
+        EXPECT_TRUE(get_replica_context().all_gather(own.t(), 0).equal(at::cat(all, 1).t()));
+      });
+    }
+  }
+}
+
+TEST_F(ReplicaCollectivesTest, WhatCannotBeGathered) {
+  const MirroredStrategy strategy = mirrored(2);
+  const auto gather = [&](auto value, int64_t axis) {
+    strategy.run([&] { get_replica_context().all_gather(value, axis); });
+  };
+  EXPECT_THROW(gather(at::scalar_tensor(1.0), 0), c10::ValueError);
+  EXPECT_THROW(gather(at::ones({2}), 1), c10::ValueError);
+  EXPECT_THROW(gather(IndexedSlices{at::tensor({0}), at::ones({1, 2}), {3, 2}}, 0), c10::NotImplementedError);
+  EXPECT_THROW(strategy.run([] { get_replica_context().all_gather(at::ones({1, replica_id() + 1}), 0); }), c10::Error);
+}
+
+TEST_F(ReplicaCollectivesTest, GradientOfAllReduceIsTheAllReduceOfTheGradients) {
+  for (int replicas = 1; replicas <= kMaxReplicas; ++replicas) {
+    const MirroredStrategy strategy = mirrored(replicas);
+    const at::Tensor weights = at::stack(numbers_of_all(4, replicas));
+    for (ReduceOp op : {ReduceOp::Sum, ReduceOp::Mean}) {
+      const at::Tensor expected = op == ReduceOp::Sum ? weights.sum(0) : weights.mean(0);
+      strategy.run([&] {
+        at::Tensor x = at::ones({4}, at::kDouble).set_requires_grad(true);
+        (get_replica_context().all_reduce(op, x) * weights[replica_id()]).sum().backward();
+        EXPECT_TRUE(at::allclose(x.grad(), expected)) << "replicas=" << replicas << " op=" << op;
+      });
+    }
+  }
+}
+
+TEST_F(ReplicaCollectivesTest, GradientThroughOneLeafOfMany) {
+  const MirroredStrategy strategy = mirrored(2);
+  strategy.run([] {
+    at::Tensor x = at::ones({2}).set_requires_grad(true);
+    at::Tensor unused = at::ones({3}).set_requires_grad(true);
+    const auto sums = get_replica_context().all_reduce("sum", std::vector<at::Tensor>{x * 2, unused, at::ones({1})});
+    sums[0].sum().backward();
+    EXPECT_TRUE(x.grad().equal(at::full({2}, 4.0)));
+  });
+}
+
+TEST_F(ReplicaCollectivesTest, GradientOfUnevenGatherIsTheOwnSliceOfTheSum) {
+  for (int replicas = 2; replicas <= kMaxReplicas; ++replicas) {
+    const MirroredStrategy strategy = mirrored(replicas);
+    const int64_t total = replicas * (replicas + 1) / 2;
+    const at::Tensor weights = at::stack(numbers_of_all(total, replicas));
+    strategy.run([&] {
+      const int id = replica_id();
+      at::Tensor x = at::ones({1, id + 1}, at::kDouble).set_requires_grad(true);
+      const at::Tensor all = get_replica_context().all_gather(x, -1);
+      (all * weights[id]).sum().backward();
+      EXPECT_TRUE(at::allclose(x.grad()[0], weights.sum(0).narrow(0, id * (id + 1) / 2, id + 1)));
+    });
+  }
+}
+
+TEST_F(ReplicaCollectivesTest, MinAndMaxHaveNoGradient) {
+  const MirroredStrategy strategy = mirrored(2);
+  EXPECT_THROW(strategy.run([] {
+    at::Tensor x = at::ones({2}).set_requires_grad(true);
+    get_replica_context().all_reduce("max", x).sum().backward();
+  }),
+               c10::NotImplementedError);
+}
+
+TEST_F(ReplicaCollectivesTest, SlicesAreConcatenatedInReplicaOrder) {
+  const MirroredStrategy strategy = mirrored(3);
+  const auto own_slices = [] {
+    const int id = replica_id();
+    return IndexedSlices{at::arange(id + 1), at::full({id + 1, 2}, id + 1.0), {4, 2}};
+  };
+  strategy.run([&] {
+    const ReplicaContext context = get_replica_context();
+    const IndexedSlices sum = context.all_reduce("sum", own_slices());
+    EXPECT_TRUE(sum.indices.equal(at::tensor({0, 0, 1, 0, 1, 2}, at::kLong)));
+    EXPECT_TRUE(sum.to_dense().equal(context.all_reduce("sum", own_slices().to_dense())));
+    const IndexedSlices mean = context.all_reduce("mean", own_slices());
+    EXPECT_TRUE(at::allclose(mean.to_dense() * 3, sum.to_dense()));
+    const auto [dense, sparse] = context.all_reduce("sum", std::tuple(at::ones({1}), own_slices()));
+    EXPECT_EQ(dense.item<float>(), 3);
+    EXPECT_EQ(sparse.indices.numel(), 6);
+  });
+}
+
+TEST_F(ReplicaCollectivesTest, DifferentCallsAreAnErrorThatNamesBoth) {
+  const MirroredStrategy strategy = mirrored(2);
+  EXPECT_THROW(strategy.run([] { get_replica_context().all_reduce("sum", at::ones({replica_id() + 1})); }),
+               CollectiveError);
+  EXPECT_THROW(strategy.run([] {
+    if (replica_id() == 0) get_replica_context().all_reduce("sum", at::ones({1}));
+  }),
+               CollectiveError);
+  EXPECT_EQ(strategy.run([] { return get_replica_context().all_reduce("sum", 1); })[0], 2) << "and the next run works";
+}
+
+TEST_F(ReplicaCollectivesTest, OptionsAreHints) {
+  const MirroredStrategy strategy = mirrored(2);
+  for (int64_t bytes : {0, 1, 1000}) {
+    for (std::optional<double> timeout : {std::optional<double>(), std::optional(0.0), std::optional(5.0)}) {
+      const CommunicationOptions options{.bytes_per_pack = bytes, .timeout_seconds = timeout};
+      const auto sums = strategy.run([&] {
+        return get_replica_context().all_reduce("sum", std::vector<at::Tensor>{at::ones({2}), at::ones({})}, options);
+      });
+      EXPECT_TRUE(sums[0][0].equal(at::full({2}, 2.0f)));
+      EXPECT_EQ(sums[1][1].item<float>(), 2);
+    }
+  }
+  EXPECT_THROW(strategy.run([] { get_replica_context().all_reduce("sum", 1, {.bytes_per_pack = -1}); }),
+               c10::ValueError);
+}
+
+}  // namespace
+}  // namespace lockstep
