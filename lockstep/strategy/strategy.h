@@ -79,6 +79,7 @@ class LOCKSTEP_API Strategy : public DocumentedNames<Strategy> {
   /// reference and writes must be its own. If a replica throws, the others are freed from waiting for it, and the first
   /// exception comes out here.
   template <class F, class... Args>
+    requires(!std::is_same_v<std::remove_cvref_t<F>, RunOptions>)
   auto run(F&& fn, const Args&... args) const {
     detail::check_can_run(*impl_);
     return detail::run_replicas(*impl_, fn, args...);

@@ -1,0 +1,238 @@
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "lockstep/lockstep.h"
+#include "lockstep/strategy/strategy_impl.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kReplicas = 3;
+
+class ReplicaThreadsTest : public ::testing::Test {
+ protected:
+  void SetUp() override { set_logical_devices("CPU", kReplicas); }
+  void TearDown() override { reset_logical_devices(); }
+};
+
+int replica_id() { return get_replica_context().replica_id_in_sync_group(); }
+
+at::Tensor sum_of_ones() { return get_replica_context().all_reduce("sum", at::ones({4})); }
+
+void sleep_randomly() {
+  thread_local std::mt19937 random{std::random_device{}()};
+  std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
+}
+
+TEST_F(ReplicaThreadsTest, ErrorOfOneReplicaFreesTheOthersAndKeepsItsType) {
+  const MirroredStrategy strategy;
+  for (int failing = 0; failing < kReplicas; ++failing) {
+    try {
+      strategy.run([&] {
+        LOCKSTEP_CHECK_VALUE(replica_id() != failing, "no luck");
+        sum_of_ones();
+      });
+      FAIL() << "the error must reach the caller";
+    } catch (const c10::ValueError& error) {
+      EXPECT_THAT(error.what_without_backtrace(), HasSubstr("no luck"));
+      EXPECT_THAT(error.what(), HasSubstr("in replica " + std::to_string(failing)));
+    }
+    ASSERT_TRUE(last_replica_failure().has_value());
+    EXPECT_EQ(last_replica_failure()->replica, failing);
+  }
+  EXPECT_EQ(strategy.run(sum_of_ones)[0][0].item<float>(), kReplicas) << "the strategy is as good as new";
+  EXPECT_FALSE(last_replica_failure().has_value());
+}
+
+TEST_F(ReplicaThreadsTest, AnyExceptionReachesTheCallerAsItIs) {
+  const MirroredStrategy strategy;
+  EXPECT_THROW(strategy.run([] {
+    if (replica_id() == 2) throw std::out_of_range("mine");
+    sum_of_ones();
+  }),
+               std::out_of_range);
+  EXPECT_EQ(last_replica_failure()->replica, 2);
+  EXPECT_THROW(strategy.run([] { throw 5; }), int);
+}
+
+TEST_F(ReplicaThreadsTest, ErrorInAMergeReachesTheCaller) {
+  const MirroredStrategy strategy;
+  EXPECT_THROW(
+      strategy.run([] { get_replica_context().merge_call([](const Strategy&) { throw std::domain_error("merge"); }); }),
+      std::domain_error);
+}
+
+TEST_F(ReplicaThreadsTest, DifferentCollectivesAreAnErrorOnAll) {
+  const MirroredStrategy strategy;
+  EXPECT_THROW(strategy.run([] {
+    const ReplicaContext context = get_replica_context();
+    if (replica_id() == 1) return context.all_gather(at::ones({4}), 0);
+    return context.all_reduce("sum", at::ones({4}));
+  }),
+               CollectiveError);
+  EXPECT_THROW(strategy.run([] {
+    const ReplicaContext context = get_replica_context();
+    return context.all_reduce(replica_id() == 0 ? "sum" : "mean", at::ones({4}));
+  }),
+               CollectiveError);
+}
+
+TEST_F(ReplicaThreadsTest, ReplicaThatReturnsEarlyIsAnErrorOnTheOthers) {
+  const MirroredStrategy strategy;
+  for (int early = 0; early < kReplicas; ++early) {
+    EXPECT_THROW(strategy.run([&] { return replica_id() == early ? at::ones({4}) : sum_of_ones(); }), CollectiveError);
+  }
+}
+
+TEST_F(ReplicaThreadsTest, DifferentNumbersOfMergesAreAnError) {
+  const MirroredStrategy strategy;
+  EXPECT_THROW(strategy.run([] {
+    for (int i = 0; i <= replica_id(); ++i) get_replica_context().merge_call([](const Strategy&) {});
+  }),
+               CollectiveError);
+}
+
+TEST_F(ReplicaThreadsTest, ThreadLocalStateIsTheCallers) {
+  const MirroredStrategy strategy;
+  const auto all = [&](auto&& query) {
+    const PerReplica<bool> answers = strategy.run(query);
+    return std::all_of(answers.begin(), answers.end(), [](bool yes) { return yes; });
+  };
+  const auto grad_enabled = [] { return torch::GradMode::is_enabled(); };
+  EXPECT_TRUE(all(grad_enabled));
+  {
+    const torch::NoGradGuard no_grad;
+    EXPECT_TRUE(all([] { return !torch::GradMode::is_enabled(); }));
+    EXPECT_TRUE(all([] { return !(torch::ones({1}).requires_grad_() * 2).requires_grad(); }));
+  }
+  {
+    const c10::InferenceMode inference;
+    EXPECT_TRUE(all([] { return torch::ones({1}).is_inference(); }));
+  }
+  at::autocast::set_cpu_enabled(true);
+  EXPECT_TRUE(all([] { return at::matmul(at::ones({2, 2}), at::ones({2, 2})).scalar_type() == at::kBFloat16; }));
+  at::autocast::clear_cache();
+  at::autocast::set_cpu_enabled(false);
+  EXPECT_TRUE(all(grad_enabled)) << "nothing is left behind";
+  EXPECT_TRUE(all([] { return !at::autocast::is_cpu_enabled(); }));
+}
+
+/// What each replica draws in one run, whatever the timing.
+std::vector<at::Tensor> draw(const Strategy& strategy) {
+  return strategy.local_results(strategy.run([] {
+    sleep_randomly();
+    const at::Tensor normal = torch::randn({8});
+    sleep_randomly();
+    return torch::cat({normal, torch::dropout(torch::ones({32}), 0.5, /*train=*/true)});
+  }));
+}
+
+TEST_F(ReplicaThreadsTest, RandomNumbersFollowSeedAndReplicaAndNotTime) {
+  const MirroredStrategy strategy;
+  torch::manual_seed(7);
+  const auto first = draw(strategy);
+  const auto second = draw(strategy);
+  for (int replica = 1; replica < kReplicas; ++replica) EXPECT_FALSE(at::equal(first[0], first[replica]));
+  for (int replica = 0; replica < kReplicas; ++replica) EXPECT_FALSE(at::equal(first[replica], second[replica]));
+  for (int repeat = 0; repeat < 20; ++repeat) {
+    torch::manual_seed(7);
+    const auto again = draw(strategy);
+    const auto after = draw(strategy);
+    for (int replica = 0; replica < kReplicas; ++replica) {
+      EXPECT_TRUE(at::equal(again[replica], first[replica]));
+      EXPECT_TRUE(at::equal(after[replica], second[replica]));
+    }
+  }
+  torch::manual_seed(8);
+  EXPECT_FALSE(at::equal(draw(strategy)[0], first[0]));
+}
+
+TEST_F(ReplicaThreadsTest, SameSeedSameNumbersUnderAnotherStrategyOfTheSameSize) {
+  torch::manual_seed(3);
+  const auto first = draw(MirroredStrategy());
+  torch::manual_seed(3);
+  const auto second = draw(MirroredStrategy());
+  for (int replica = 0; replica < kReplicas; ++replica) EXPECT_TRUE(at::equal(first[replica], second[replica]));
+}
+
+TEST_F(ReplicaThreadsTest, EachReplicaHasItsShareOfTheCores) {
+  const MirroredStrategy strategy;
+  const int before = at::get_num_threads();
+  const int share = strategy.impl().threads_per_replica();
+  const PerReplica<int> threads = strategy.run([] { return at::get_num_threads(); });
+  for (int number : threads) EXPECT_EQ(number, share);
+  EXPECT_EQ(at::get_num_threads(), before) << "the caller has its own number back";
+}
+
+TEST_F(ReplicaThreadsTest, RunsFromSeveralThreadsTakeTurns) {
+  const MirroredStrategy strategy;
+  std::atomic<int> inside{0};
+  std::atomic<bool> overlapped{false};
+  const auto caller = [&](float value) {
+    for (int i = 0; i < 100; ++i) {
+      const auto sums = strategy.run([&] {
+        if (inside.fetch_add(1) >= kReplicas) overlapped = true;
+        const at::Tensor sum = get_replica_context().all_reduce("sum", at::full({2}, value));
+        get_replica_context().all_reduce("sum", sum);
+        inside.fetch_sub(1);
+        return sum;
+      });
+      ASSERT_EQ(sums[0][0].item<float>(), value * kReplicas);
+    }
+  };
+  std::thread other(caller, 2.0f);
+  caller(1.0f);
+  other.join();
+  EXPECT_FALSE(overlapped);
+}
+
+TEST_F(ReplicaThreadsTest, ReplicasOfOneRunAreDifferentThreads) {
+  const MirroredStrategy strategy;
+  const auto ids = strategy.run([] { return std::this_thread::get_id(); });
+  EXPECT_EQ(ids[0], std::this_thread::get_id()) << "replica 0 runs on the caller's thread";
+  EXPECT_NE(ids[1], ids[2]);
+  EXPECT_EQ(strategy.run([] { return std::this_thread::get_id(); })[1], ids[1]) << "the threads persist";
+}
+
+TEST_F(ReplicaThreadsTest, ThousandStrategiesComeAndGo) {
+  for (int i = 0; i < 1000; ++i) {
+    const MirroredStrategy strategy;
+    if (i % 100 == 0) {
+      ASSERT_EQ(strategy.run(sum_of_ones)[0][0].item<float>(), kReplicas);
+    }
+  }
+}
+
+TEST_F(ReplicaThreadsTest, StrategyEndsWhileItsThreadsSleep) {
+  auto strategy = std::make_unique<MirroredStrategy>();
+  strategy->run([] {});
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  strategy.reset();
+}
+
+TEST_F(ReplicaThreadsTest, HandlesKeepTheStrategyAlive) {
+  std::optional<Strategy> copy;
+  {
+    const MirroredStrategy strategy;
+    copy = strategy;
+  }
+  EXPECT_EQ(copy->run(sum_of_ones)[1][0].item<float>(), kReplicas);
+}
+
+}  // namespace
+}  // namespace lockstep
