@@ -18,10 +18,37 @@
 #include "lockstep/device/stream.h"
 #include "lockstep/device/thread_share.h"
 
+/// LibTorch 2.4 gave autocast one pair of functions for all kinds of device, and deprecated the older ones. What stands
+/// here is a worse match than those, so that it is called only where they do not exist.
+namespace lockstep_before_libtorch_2_4 {
+struct AnyKind {
+  AnyKind(c10::DeviceType kind) : kind(kind) {}  // NOLINT: the conversion makes it the worse match
+  c10::DeviceType kind;
+};
+[[maybe_unused]] at::ScalarType get_autocast_dtype(AnyKind device) {
+  return device.kind == at::kCPU ? at::autocast::get_autocast_cpu_dtype() : at::autocast::get_autocast_gpu_dtype();
+}
+[[maybe_unused]] void set_autocast_dtype(AnyKind device, at::ScalarType type) {
+  device.kind == at::kCPU ? at::autocast::set_autocast_cpu_dtype(type) : at::autocast::set_autocast_gpu_dtype(type);
+}
+}  // namespace lockstep_before_libtorch_2_4
+
 namespace lockstep {
 namespace {
 
 thread_local std::optional<ReplicaFailure> failure_of_last_run;
+
+at::ScalarType autocast_type(c10::DeviceType kind) {
+  using namespace lockstep_before_libtorch_2_4;
+  using namespace at::autocast;
+  return get_autocast_dtype(kind);
+}
+
+void set_autocast_type(c10::DeviceType kind, at::ScalarType type) {
+  using namespace lockstep_before_libtorch_2_4;
+  using namespace at::autocast;
+  set_autocast_dtype(kind, type);
+}
 
 /// Runs the whole of a backward pass on the thread that started it, where LibTorch can: its own thread for each GPU
 /// would serve all replicas on that card, and block for good in the first collective of a gradient.
@@ -33,16 +60,16 @@ void keep_backward_on_this_thread(State& state) {
 /// The caller's thread-local state that replicas take over; what LibTorch's own snapshot leaves out is added.
 struct CallerState {
   at::ThreadLocalState local;
-  at::ScalarType autocast_cpu = at::autocast::get_autocast_cpu_dtype();
-  at::ScalarType autocast_gpu = at::autocast::get_autocast_gpu_dtype();
+  at::ScalarType autocast_cpu = autocast_type(at::kCPU);
+  at::ScalarType autocast_gpu = autocast_type(at::kCUDA);
 };
 
 /// Puts the caller's state onto a replica's thread for as long as it lives.
 class CallerStateGuard {
  public:
   explicit CallerStateGuard(const CallerState& caller) : guard_(caller.local) {
-    at::autocast::set_autocast_cpu_dtype(caller.autocast_cpu);
-    at::autocast::set_autocast_gpu_dtype(caller.autocast_gpu);
+    set_autocast_type(at::kCPU, caller.autocast_cpu);
+    set_autocast_type(at::kCUDA, caller.autocast_gpu);
   }
 
  private:

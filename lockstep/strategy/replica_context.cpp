@@ -1,5 +1,7 @@
 #include "lockstep/strategy/replica_context.h"
 
+#include <map>
+
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -19,6 +21,20 @@ bool needs_gradient(const std::vector<at::Tensor>& tensors) {
     if (tensor.requires_grad()) return true;
   }
   return false;
+}
+
+/// Applies a collective to the tensors on each kind of device: numbers travel through the CPU beside tensors on GPUs.
+template <class Collective>
+std::vector<at::Tensor> for_each_device_kind(std::vector<at::Tensor> tensors, Collective&& collective) {
+  std::map<c10::DeviceType, std::vector<size_t>> kinds;
+  for (size_t i = 0; i < tensors.size(); ++i) kinds[tensors[i].device().type()].push_back(i);
+  for (const auto& [kind, indices] : kinds) {
+    std::vector<at::Tensor> alike;
+    for (const size_t i : indices) alike.push_back(tensors[i]);
+    alike = collective(alike);
+    for (size_t k = 0; k < indices.size(); ++k) tensors[indices[k]] = alike[k];
+  }
+  return tensors;
 }
 
 // Note: LibTorch gives `backward` zeros where no gradient flowed, so that every replica makes the collective.
@@ -118,9 +134,10 @@ std::vector<at::Tensor> ReplicaContext::all_reduce_tensors(ReduceOp op, std::vec
   options.validate();
   if (num_replicas_in_sync() == 1) return tensors;
   const comm::Group& group = strategy_->group(replica_);
-  if (needs_gradient(tensors))
-    return AllReduceFunction::apply(&group, static_cast<int64_t>(op), at::TensorList(tensors));
-  return group.all_reduce(tensors, op, options);
+  return for_each_device_kind(std::move(tensors), [&](const std::vector<at::Tensor>& alike) -> std::vector<at::Tensor> {
+    if (!needs_gradient(alike)) return group.all_reduce(alike, op, options);
+    return AllReduceFunction::apply(&group, static_cast<int64_t>(op), at::TensorList(alike));
+  });
 }
 
 std::vector<at::Tensor> ReplicaContext::all_gather_tensors(std::vector<at::Tensor> tensors, int64_t axis,

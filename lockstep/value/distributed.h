@@ -84,19 +84,29 @@ class PerReplica : public detail::Components<T> {
   /// Returns the component of a replica; of a bare value always the value.
   const T& at(int64_t replica) const { return bare_ ? (*this)[0] : this->checked(replica, "PerReplica"); }
 
-  /// Returns the bare value or, inside a replica, that replica's component.
+  /// Returns the bare value or, inside a replica, that replica's component. A number that all replicas agree on is that
+  /// number outside of replicas, too.
   const T& value() const {
     if (bare_) return (*this)[0];
     const CurrentPlace& here = current_place();
-    if (here.place != Place::Replica && here.place != Place::Update) {
-      detail::fail_outside_replica("PerReplica", this->size());
-    }
-    return at(here.replica);
+    if (here.place == Place::Replica || here.place == Place::Update) return at(here.replica);
+    if (!is_one_number()) detail::fail_outside_replica("PerReplica", this->size());
+    return (*this)[0];
   }
 
   operator const T&() const { return value(); }  // NOLINT: inside a replica a PerReplica is its component
 
  private:
+  bool is_one_number() const {
+    if constexpr (std::is_arithmetic_v<T>) {
+      for (const T& component : *this) {
+        if (component != (*this)[0]) return false;
+      }
+      return this->size() > 0;
+    }
+    return false;
+  }
+
   bool bare_ = false;
 };
 

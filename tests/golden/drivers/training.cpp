@@ -1,7 +1,101 @@
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "lockstep/lockstep.h"
 #include "tests/golden/drivers.h"
+#include "tests/golden/strategies.h"
 
 namespace lockstep::golden {
+namespace {
 
-Outcome run_training(const Case&) { return Outcome::not_yet("the driver of training"); }
+struct Examples {
+  at::Tensor x;
+  at::Tensor y;
+};
+
+/// The data of the cases' `model` field: x[i][j] = ((2 i + j) mod 7) / 4, y = 2 x0 - 3 x1 + 1.
+Examples make_examples(int64_t count) {
+  const at::Tensor rows = at::arange(count, at::kFloat).unsqueeze(1);
+  const at::Tensor x = at::remainder(rows * 2 + at::arange(2, at::kFloat), 7) / 4;
+  return {x, x.select(1, 0) * 2 - x.select(1, 1) * 3 + 1};
+}
+
+/// Splits a batch as TensorFlow splits one of data in memory: equal pieces of ceil(n / replicas), the last ones short or
+/// empty.
+PerReplica<at::Tensor> split(const at::Tensor& batch, int replicas) {
+  const int64_t piece = (batch.size(0) + replicas - 1) / replicas;
+  std::vector<at::Tensor> parts;
+  for (int i = 0; i < replicas; ++i) {
+    const int64_t begin = std::min<int64_t>(i * piece, batch.size(0));
+    parts.push_back(batch.slice(0, begin, std::min<int64_t>(begin + piece, batch.size(0))));
+  }
+  return PerReplica<at::Tensor>(parts);
+}
+
+/// Takes one step: the loss of a replica in, variables updated.
+using Minimize = std::function<void(const at::Tensor&)>;
+
+template <class O, class Options>
+Minimize minimize_with(const std::vector<Variable>& variables, const Options& options) {
+  return [optimizer = optimizer<O>(variables, options)](const at::Tensor& loss) { optimizer.minimize(loss); };
+}
+
+/// The optimizers with Keras's constants; Adagrad's sums start at zero.
+Minimize make_optimizer(const std::string& name, double lr, const std::vector<Variable>& variables) {
+  using namespace torch::optim;
+  if (name == "sgd") return minimize_with<SGD>(variables, SGDOptions(lr));
+  if (name == "momentum") return minimize_with<SGD>(variables, SGDOptions(lr).momentum(0.9));
+  if (name == "nesterov") return minimize_with<SGD>(variables, SGDOptions(lr).momentum(0.9).nesterov(true));
+  if (name == "adam") return minimize_with<Adam>(variables, AdamOptions(lr).eps(1e-7));
+  if (name == "adamw") return minimize_with<AdamW>(variables, AdamWOptions(lr).eps(1e-7).weight_decay(0.004));
+  if (name == "rmsprop") return minimize_with<RMSprop>(variables, RMSpropOptions(lr).alpha(0.9).eps(1e-7));
+  if (name == "adagrad") return minimize_with<Adagrad>(variables, AdagradOptions(lr).eps(1e-7));
+  throw HarnessError("[training] unknown optimizer: " + name);
+}
+
+std::vector<double> numbers(const at::Tensor& tensor) {
+  const at::Tensor flat = tensor.detach().to(at::kDouble).reshape({-1}).contiguous();
+  return {flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel()};
+}
+
+Json train(const Case& test_case, const Strategy& strategy) {
+  auto scope = strategy.scope();
+  const Variable weight(at::ones({2}), {.name = "weight"});
+  const Variable bias(at::zeros({1}), {.name = "bias"});
+  const Minimize minimize = make_optimizer(test_case.text("optimizer"), test_case.in.at("learning_rate"), {weight, bias});
+  const bool by_global_batch = test_case.text("loss").ends_with("global batch");
+  const int64_t batch = test_case.in.at("batch");
+  const Examples data = make_examples(test_case.in.at("examples"));
+  const int replicas = strategy.num_replicas_in_sync();
+  std::vector<double> losses;
+  for (int epoch = 0; epoch < test_case.in.at("epochs"); ++epoch) {
+    for (int64_t begin = 0; begin < data.y.size(0); begin += batch) {
+      const int64_t end = std::min(begin + batch, data.y.size(0));
+      const auto loss = strategy.run(
+          [&](const at::Tensor& x, const at::Tensor& y) {
+            const at::Tensor error = at::matmul(x, weight.value()) + bias.value() - y;
+            const at::Tensor mean = average_loss(error * error, by_global_batch ? std::optional(batch) : std::nullopt);
+            minimize(mean);
+            return mean.detach();
+          },
+          split(data.x.slice(0, begin, end), replicas), split(data.y.slice(0, begin, end), replicas));
+      losses.push_back(strategy.reduce("sum", loss).item<double>());
+    }
+  }
+  return {{"losses", losses}, {"weight", numbers(weight.value())}, {"bias", numbers(bias.value())}};
+}
+
+}  // namespace
+
+Outcome run_training(const Case& test_case) {
+  if (test_case.call != "loop") throw HarnessError("[training] unknown call: " + test_case.call);
+  const LogicalCpus cpus(test_case);
+  return Outcome::of_value(train(test_case, strategy_of(test_case)));
+}
 
 }  // namespace lockstep::golden
