@@ -78,8 +78,7 @@ class StrategyStep {
   void operator()() {
     strategy_.run(
         [&](const Batch& batch) {
-          const auto losses =
-              torch::nll_loss(model_->forward(batch.images), batch.labels, {}, torch::Reduction::None);
+          const auto losses = torch::nll_loss(model_->forward(batch.images), batch.labels, {}, torch::Reduction::None);
           optimizer_.minimize(average_loss(losses, global_batch_));
         },
         batches_);
@@ -161,7 +160,8 @@ StepResult bench_step(const StepOptions& options) {
     return measure<torch::optim::SGD>(options, torch::optim::SGDOptions(0.01).momentum(0.9));
   }
   if (options.optimizer == "adam") return measure<torch::optim::Adam>(options, torch::optim::AdamOptions(1e-4));
-  throw std::invalid_argument("[bench step] the optimizer must be sgd, momentum or adam: optimizer=" + options.optimizer);
+  throw std::invalid_argument("[bench step] the optimizer must be sgd, momentum or adam: optimizer=" +
+                              options.optimizer);
 }
 
 }  // namespace lockstep::bench

@@ -51,7 +51,8 @@ torch::Tensor read_npy(const std::string& path, std::vector<int64_t> shape) {
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};
   const size_t start = 10 + static_cast<unsigned char>(bytes.at(8)) + 256 * static_cast<unsigned char>(bytes.at(9));
   torch::Tensor result = torch::empty(shape, torch::kByte);
-  TORCH_CHECK(bytes.size() == start + result.numel(), path, " has ", bytes.size(), " bytes, not ", start + result.numel());
+  TORCH_CHECK(bytes.size() == start + result.numel(), path, " has ", bytes.size(), " bytes, not ",
+              start + result.numel());
   std::copy(bytes.begin() + start, bytes.end(), result.data_ptr<uint8_t>());
   return result;
 }

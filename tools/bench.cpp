@@ -31,9 +31,12 @@ void report(const Json& result, bool json) {
 }
 
 Json to_json(const bench::AllReduceResult& r) {
-  return {{"name", r.name},       {"bytes", r.bytes},
-          {"replicas", r.replicas}, {"seconds", r.seconds},
-          {"algbw", r.algbw},     {"memory_bandwidth", r.memory_bandwidth},
+  return {{"name", r.name},
+          {"bytes", r.bytes},
+          {"replicas", r.replicas},
+          {"seconds", r.seconds},
+          {"algbw", r.algbw},
+          {"memory_bandwidth", r.memory_bandwidth},
           {"fraction_of_limit", r.fraction_of_limit}};
 }
 
@@ -57,9 +60,13 @@ void add_all_reduce(CLI::App& bench) {
   auto* command = bench.add_subcommand("all_reduce", "Sum a tensor over replicas, against the memory's bandwidth");
   auto options = std::make_shared<bench::AllReduceOptions>();
   auto json = std::make_shared<bool>(false);
-  command->add_option("--replicas", options->replicas, "Replicas, one thread each")->capture_default_str()->check(CLI::Range(1, 256));
+  command->add_option("--replicas", options->replicas, "Replicas, one thread each")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 256));
   command->add_option("--bytes", options->bytes, "Message sizes; default 4 KiB to 256 MiB")->check(CLI::PositiveNumber);
-  command->add_option("--seconds", options->seconds_per_size, "Time for each size")->capture_default_str()->check(CLI::PositiveNumber);
+  command->add_option("--seconds", options->seconds_per_size, "Time for each size")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   command->add_flag("--json", *json, "Print one JSON object a line");
   command->callback([=] {
     for (const auto& result : bench::bench_all_reduce(*options)) report(to_json(result), *json);
@@ -70,7 +77,9 @@ void add_run(CLI::App& bench) {
   auto* command = bench.add_subcommand("run", "An empty `run`: what a step costs before it does anything");
   auto replicas = std::make_shared<int>(2);
   auto json = std::make_shared<bool>(false);
-  command->add_option("--replicas", *replicas, "Replicas, one thread each")->capture_default_str()->check(CLI::Range(1, 256));
+  command->add_option("--replicas", *replicas, "Replicas, one thread each")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 256));
   command->add_flag("--json", *json, "Print one JSON object a line");
   command->callback([=] {
     const auto result = bench::bench_empty_run(*replicas);
@@ -79,7 +88,8 @@ void add_run(CLI::App& bench) {
 }
 
 void add_step(CLI::App& bench) {
-  auto* command = bench.add_subcommand("step", "A training step of an MLP 784-W-W-10, against one replica and plain LibTorch");
+  auto* command =
+      bench.add_subcommand("step", "A training step of an MLP 784-W-W-10, against one replica and plain LibTorch");
   auto options = std::make_shared<bench::StepOptions>();
   auto json = std::make_shared<bool>(false);
   auto* width = command->add_option("--width", options->width, "Width W of the hidden layers; default 512 and 2048");
@@ -87,8 +97,12 @@ void add_step(CLI::App& bench) {
   width->check(CLI::PositiveNumber);
   batch->check(CLI::PositiveNumber);
   command->add_option("--replicas", options->replicas, "Replicas")->capture_default_str()->check(CLI::Range(1, 256));
-  command->add_option("--optimizer", options->optimizer, "sgd, momentum or adam")->capture_default_str()->check(CLI::IsMember({"sgd", "momentum", "adam"}));
-  command->add_option("--seconds", options->seconds, "Time for each measurement")->capture_default_str()->check(CLI::PositiveNumber);
+  command->add_option("--optimizer", options->optimizer, "sgd, momentum or adam")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"sgd", "momentum", "adam"}));
+  command->add_option("--seconds", options->seconds, "Time for each measurement")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   command->add_flag("--json", *json, "Print one JSON object a line");
   command->callback([=] {
     const auto widths = width->count() > 0 ? std::vector<int64_t>{options->width} : std::vector<int64_t>{512, 2048};

@@ -7,10 +7,13 @@
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <nlohmann/json.hpp>
-#include <torch/cuda.h>
 #include <torch/version.h>
 
 #include "lockstep/base/env.h"
+#include "lockstep/device/logical_devices.h"
+#include "lockstep/device/thread_share.h"
+#include "lockstep/strategy/mirrored.h"
+#include "lockstep/strategy/replica_context.h"
 #include "lockstep/version.h"
 #include "tools/subcommands.h"
 
@@ -43,11 +46,27 @@ Json blas() {
   return result;
 }
 
-Json gpus() {
+Json devices() {
   Json result = Json::array();
-  const auto count = static_cast<int64_t>(torch::cuda::device_count());
-  for (int64_t i = 0; i < count; ++i) result.push_back("cuda:" + std::to_string(i));
+  for (const LogicalDevice& device : list_logical_devices()) {
+    result.push_back(device.name + " (" + device.torch_device.str() + ")");
+  }
   return result;
+}
+
+/// Sums a tensor over two replicas and compares.
+std::string self_test() {
+  set_logical_devices("CPU", 2);
+  const MirroredStrategy strategy({"CPU:0", "CPU:1"});
+  const auto sums = strategy.run([] {
+    const ReplicaContext context = get_replica_context();
+    return context.all_reduce("sum", at::full({1000}, context.replica_id_in_sync_group() + 1.0));
+  });
+  reset_logical_devices();
+  for (const at::Tensor& sum : sums) {
+    if (!sum.eq(3.0).all().item<bool>()) return "FAILED: an all-reduce of 1 and 2 over two replicas is not 3";
+  }
+  return "passed: all-reduce over two replicas";
 }
 
 Json environment() {
@@ -59,14 +78,19 @@ Json environment() {
 }
 
 Json examine() {
+  apply_machine_defaults();
   return Json{
       {"lockstep", version()},
       {"libtorch", TORCH_VERSION},
-      {"gpus", gpus()},
+      {"devices", devices()},
       {"cuda", at::hasCUDA() ? "yes" : "no: this LibTorch has no CUDA, or there is no driver"},
       {"blas", blas()},
       {"onednn", at::hasMKLDNN() ? (at::globalContext().userEnabledMkldnn() ? "on" : "off") : "not in this LibTorch"},
-      {"threads", {{"intra_op", at::get_num_threads()}, {"inter_op", at::get_num_interop_threads()}}},
+      {"threads",
+       {{"cores", num_hardware_threads()},
+        {"intra_op", at::get_num_threads()},
+        {"follow_replicas", blas_library().controlled ? "yes" : "no: this BLAS has its own"}}},
+      {"self_test", self_test()},
       {"environment", environment()},
   };
 }

@@ -13,6 +13,8 @@ namespace {
 
 constexpr std::array kVariables{
     Variable{"LOCKSTEP_COLLECTIVE_TIMEOUT", "600", "Seconds that a replica waits for the others in a collective."},
+    Variable{"LOCKSTEP_KEEP_MEMORY", "1",
+             "Whether malloc keeps freed memory for the next step: 1, or 0 to return it to the system each time."},
     Variable{"LOCKSTEP_LOG", "warn", "What is logged: error, warn, info, debug or off."},
     Variable{"LOCKSTEP_LOGICAL_CPUS", "1", "Number of logical CPU devices where set_logical_devices was not called."},
     Variable{"LOCKSTEP_ONEDNN", "",

@@ -32,23 +32,21 @@ class LOCKSTEP_API InternalError : public c10::Error {
 }  // namespace lockstep
 
 /// Throws `type` with the message made of the arguments after `condition` unless it holds.
-#define LOCKSTEP_CHECK_AS(type, condition, ...)                                                              \
-  do {                                                                                                       \
-    if (C10_UNLIKELY(!(condition))) {                                                                        \
-      throw type({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, ::c10::str(__VA_ARGS__));            \
-    }                                                                                                        \
+#define LOCKSTEP_CHECK_AS(type, condition, ...)                                                   \
+  do {                                                                                            \
+    if (C10_UNLIKELY(!(condition))) {                                                             \
+      throw type({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, ::c10::str(__VA_ARGS__)); \
+    }                                                                                             \
   } while (false)
 
 #define LOCKSTEP_CHECK_VALUE(condition, ...) LOCKSTEP_CHECK_AS(::c10::ValueError, condition, __VA_ARGS__)
 #define LOCKSTEP_CHECK_TYPE(condition, ...) LOCKSTEP_CHECK_AS(::c10::TypeError, condition, __VA_ARGS__)
 #define LOCKSTEP_CHECK_INDEX(condition, ...) LOCKSTEP_CHECK_AS(::c10::IndexError, condition, __VA_ARGS__)
-#define LOCKSTEP_CHECK_IMPLEMENTED(condition, ...) \
-  LOCKSTEP_CHECK_AS(::c10::NotImplementedError, condition, __VA_ARGS__)
+#define LOCKSTEP_CHECK_IMPLEMENTED(condition, ...) LOCKSTEP_CHECK_AS(::c10::NotImplementedError, condition, __VA_ARGS__)
 #define LOCKSTEP_CHECK_CONTEXT(condition, ...) LOCKSTEP_CHECK_AS(::lockstep::ContextError, condition, __VA_ARGS__)
-#define LOCKSTEP_CHECK_COLLECTIVE(condition, ...) \
-  LOCKSTEP_CHECK_AS(::lockstep::CollectiveError, condition, __VA_ARGS__)
+#define LOCKSTEP_CHECK_COLLECTIVE(condition, ...) LOCKSTEP_CHECK_AS(::lockstep::CollectiveError, condition, __VA_ARGS__)
 
 /// States what must be true whatever the user does.
-#define LOCKSTEP_ASSERT(condition, ...)                 \
-  LOCKSTEP_CHECK_AS(::lockstep::InternalError, condition, \
-                    "[lockstep] internal check failed: " #condition " ", ##__VA_ARGS__)
+#define LOCKSTEP_ASSERT(condition, ...)                                                                        \
+  LOCKSTEP_CHECK_AS(::lockstep::InternalError, condition, "[lockstep] internal check failed: " #condition " ", \
+                    ##__VA_ARGS__)

@@ -45,7 +45,7 @@ inline constexpr bool kIsLeaf = Visit<std::remove_cvref_t<T>>::kIsLeaf;
 
 /// A struct whose fields can be bound by `auto& [a, b, ...]`; tensors and class types with constructors are not.
 template <class T>
-concept PlainStruct = std::is_aggregate_v<T> && std::is_class_v<T> && (detail::kNumFields<T> > 0);
+concept PlainStruct = std::is_aggregate_v<T> && std::is_class_v<T> &&(detail::kNumFields<T> > 0);
 
 template <class T>
   requires PlainStruct<T>

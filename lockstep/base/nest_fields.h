@@ -35,7 +35,8 @@ consteval size_t count_fields() {
 
 /// Number of fields of an aggregate; 0 where there are none or more than `kMaxFields`.
 template <class T>
-inline constexpr size_t kNumFields = can_brace_init<T>(std::make_index_sequence<kMaxFields + 1>{}) ? 0 : count_fields<T>();
+inline constexpr size_t kNumFields = can_brace_init<T>(std::make_index_sequence<kMaxFields + 1>{}) ? 0
+                                                                                                   : count_fields<T>();
 
 template <class T>
 constexpr auto tie_fields(T& value) {

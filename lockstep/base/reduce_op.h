@@ -24,8 +24,8 @@ class LOCKSTEP_API ReduceOp {
     Max,
   };
 
-  constexpr ReduceOp(Kind kind) : kind_(kind) {}  // NOLINT: implicit, as an enumerator
-  ReduceOp(std::string_view name);                // NOLINT: "sum" is as good as Sum
+  constexpr ReduceOp(Kind kind) : kind_(kind) {}                    // NOLINT: implicit, as an enumerator
+  ReduceOp(std::string_view name);                                  // NOLINT: "sum" is as good as Sum
   ReduceOp(const char* name) : ReduceOp(std::string_view(name)) {}  // NOLINT
 
   constexpr operator Kind() const { return kind_; }  // NOLINT

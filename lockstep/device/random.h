@@ -13,10 +13,10 @@
 /// Random numbers of replicas.
 ///
 /// LibTorch has one generator for all threads of a device, so dropout in two replicas would depend on who comes first.
-/// Inside `run` every operation that draws random numbers therefore gets the replica's own generator. Its seed comes from
-/// (one number drawn from LibTorch's default generator for each `run` that uses randomness, replica id): the streams
-/// follow `torch::manual_seed`, differ between replicas and runs, and do not depend on timing; and the whole random state
-/// of a training is that of the default generator.
+/// Inside `run` every operation that draws random numbers therefore gets the replica's own generator. Its seed comes
+/// from (one number drawn from LibTorch's default generator for each `run` that uses randomness, replica id): the
+/// streams follow `torch::manual_seed`, differ between replicas and runs, and do not depend on timing; and the whole
+/// random state of a training is that of the default generator.
 namespace lockstep::detail {
 
 /// The seed of one `run`: drawn from the default generator when the first replica needs it.
@@ -35,7 +35,8 @@ class LOCKSTEP_API RunSeed {
 /// Returns a seed that differs for every (seed, replica).
 LOCKSTEP_API uint64_t replica_seed(uint64_t run_seed, int replica);
 
-/// Teaches LibTorch's dispatcher to ask for the replica's generator. Once for the process, before the first replica runs.
+/// Teaches LibTorch's dispatcher to ask for the replica's generator. Once for the process, before the first replica
+/// runs.
 LOCKSTEP_API void install_replica_random();
 
 /// Gives the calling thread the random numbers of a replica for as long as it lives.

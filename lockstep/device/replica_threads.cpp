@@ -197,7 +197,8 @@ struct ReplicaThreads::State {
       std::rethrow_exception(failed.exception);
     } catch (c10::Error& error) {
       if (devices.size() > 1) {
-        error.add_context(c10::str("in replica ", failed.replica, " of ", devices.size(), " (", devices[failed.replica], ")"));
+        error.add_context(
+            c10::str("in replica ", failed.replica, " of ", devices.size(), " (", devices[failed.replica], ")"));
       }
       throw;
     }
@@ -215,9 +216,7 @@ ReplicaThreads::ReplicaThreads(const std::vector<c10::Device>& devices) : state_
 
 ReplicaThreads::~ReplicaThreads() {
   state_->stopping.store(true);
-  {
-    const std::lock_guard<std::mutex> lock(state_->sleep_mutex);
-  }
+  { const std::lock_guard<std::mutex> lock(state_->sleep_mutex); }
   state_->wake.notify_all();
   for (std::thread& thread : state_->threads) thread.join();
 }

@@ -1,10 +1,11 @@
 #include "lockstep/device/thread_share.h"
 
-#include <dlfcn.h>
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
+#include <dlfcn.h>
+#include <limits>
+#include <malloc.h>
+#include <sched.h>
 #include <thread>
 
 #include <ATen/Context.h>
@@ -62,7 +63,8 @@ int num_hardware_threads() {
 }
 
 void set_threads_per_replica(int num_threads) {
-  LOCKSTEP_CHECK_VALUE(num_threads >= 0, "[set_threads_per_replica] the number must be positive, or 0 for an equal share ",
+  LOCKSTEP_CHECK_VALUE(num_threads >= 0,
+                       "[set_threads_per_replica] the number must be positive, or 0 for an equal share ",
                        "of the cores: num_threads=", num_threads);
   threads_asked_for = num_threads;
 }
@@ -72,8 +74,19 @@ int threads_per_replica(int num_replicas) {
   return std::max(1, num_hardware_threads() / std::max(1, num_replicas));
 }
 
+/// Keeps freed memory in the process. Gradients and activations are allocated anew in every step; glibc gives blocks of
+/// this size back to the kernel each time, which then clears the same pages again, one thread at a time.
+static void keep_freed_memory() {
+  constexpr int kLargestKept = 32 << 20;  // the most that glibc allows
+  constexpr int kSpare = 64 << 20;
+  mallopt(M_MMAP_THRESHOLD, kLargestKept);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+  mallopt(M_TOP_PAD, kSpare);
+}
+
 void apply_machine_defaults() {
   static const bool done = [] {
+    if (env::flag("LOCKSTEP_KEEP_MEMORY")) keep_freed_memory();
     const auto asked = env::given("LOCKSTEP_ONEDNN");
     if (asked || detail::kIsArm) at::globalContext().setUserEnabledMkldnn(asked && env::flag("LOCKSTEP_ONEDNN"));
     return true;

@@ -2,7 +2,8 @@
 
 namespace lockstep::detail {
 
-/// Inside: something that wants to act on the calling thread before replicas start, such as a module whose mode changed.
+/// Inside: something that wants to act on the calling thread before replicas start, such as a module whose mode
+/// changed.
 class BeforeRun {
  public:
   virtual ~BeforeRun() = default;

@@ -21,8 +21,8 @@ class LOCKSTEP_API ModuleReplicas {
  public:
   using Factory = std::function<std::shared_ptr<torch::nn::Module>()>;
 
-  /// Makes a module for each replica of the current strategy, on its device. The random numbers that are drawn are those
-  /// of a single construction, so that the same seed gives the same start under every strategy.
+  /// Makes a module for each replica of the current strategy, on its device. The random numbers that are drawn are
+  /// those of a single construction, so that the same seed gives the same start under every strategy.
   explicit ModuleReplicas(const Factory& factory);
   ~ModuleReplicas();
 
@@ -98,8 +98,8 @@ class Module {
 
 /// Makes a module with one replica for each device of the current strategy, all equal at the start.
 ///
-/// `M` is a module class or a holder such as `torch::nn::Linear`; `args` are its constructor's. Modules among them would
-/// be shared by all replicas, so they are cloned; where that is not possible, use `module_from`.
+/// `M` is a module class or a holder such as `torch::nn::Linear`; `args` are its constructor's. Modules among them
+/// would be shared by all replicas, so they are cloned; where that is not possible, use `module_from`.
 template <class M, class... Args>
 Module<M> module(const Args&... args) {
   using Impl = typename Module<M>::Impl;

@@ -115,8 +115,9 @@ Optimizer<O> optimizer(const Module<M>& module, const Options& options) {
 
 /// The same with parameter groups: `groups_of(module)` returns them for one replica's module.
 template <class O, class M, class GroupsOf, class Options>
-  requires std::is_invocable_v<GroupsOf&, typename Module<M>::Impl&>
-Optimizer<O> optimizer(const Module<M>& module, GroupsOf groups_of, const Options& options) {
+requires std::is_invocable_v<GroupsOf&, typename Module<M>::Impl&> Optimizer<O> optimizer(const Module<M>& module,
+                                                                                          GroupsOf groups_of,
+                                                                                          const Options& options) {
   detail::OptimizerCore::Setup setup;
   setup.strategy = module.replicas()->strategy();
   for (int i = 0; i < module.num_replicas(); ++i) {

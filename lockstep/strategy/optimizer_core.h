@@ -14,10 +14,13 @@
 /// Inside: how gradients become updates, for any optimizer of LibTorch.
 ///
 /// Two ways, chosen for each parameter:
-///   - *shared*: on CPUs, for optimizers that treat every element alone (SGD, Adam, ...). Each replica takes a part of all
-///     parameters, sums the gradients of all replicas for it, lets an optimizer of its own update it, and writes the new
-///     values to all replicas: one pass over memory, chunk by chunk in cache, and the optimizer's work is done once.
-///   - *replicated*: otherwise (GPUs, sparse gradients, LBFGS, optimizers that are not known to be elementwise). Gradients
+///   - *shared*: on CPUs, for optimizers that treat every element alone (SGD, Adam, ...). Each replica takes a part of
+///   all
+///     parameters, sums the gradients of all replicas for it, lets an optimizer of its own update it, and writes the
+///     new values to all replicas: one pass over memory, chunk by chunk in cache, and the optimizer's work is done
+///     once.
+///   - *replicated*: otherwise (GPUs, sparse gradients, LBFGS, optimizers that are not known to be elementwise).
+///   Gradients
 ///     are all-reduced, and every replica updates all of its own copy.
 /// Both add gradients in the same fixed tree, so they give the same bits.
 namespace lockstep::detail {

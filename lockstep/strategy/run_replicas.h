@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <c10/core/Device.h>  // before FunctionRef.h, which needs what it includes
 #include <c10/util/FunctionRef.h>
 
 #include "lockstep/api.h"

@@ -22,9 +22,7 @@ struct UpdateOffer {
   /// Whether the gradients are the sums over all replicas already.
   bool reduced = false;
 
-  bool has_sparse(size_t parameter) const {
-    return gradients[parameter].defined() && gradients[parameter].is_sparse();
-  }
+  bool has_sparse(size_t parameter) const { return gradients[parameter].defined() && gradients[parameter].is_sparse(); }
 };
 
 /// The chunks that one replica updates for all, each with an optimizer of its own.

@@ -20,10 +20,14 @@ std::vector<c10::Device> torch_devices(const std::vector<LogicalDevice>& devices
 StrategyImpl::Team::Team(const std::vector<LogicalDevice>& devices)
     : rendezvous(std::make_shared<comm::Rendezvous>(static_cast<int>(devices.size()))),
       groups(comm::make_local_groups(rendezvous)),
-      threads(torch_devices(devices)) {}
+      threads(torch_devices(devices)) {
+  rendezvous->set_default_timeout(env::seconds("LOCKSTEP_COLLECTIVE_TIMEOUT"));
+}
 
 StrategyImpl::StrategyImpl(std::vector<LogicalDevice> devices)
-    : devices_(std::move(devices)), team_(std::make_unique<Team>(devices_)) {}
+    : devices_(std::move(devices)), team_(std::make_unique<Team>(devices_)) {
+  apply_machine_defaults();
+}
 
 StrategyImpl::~StrategyImpl() = default;
 

@@ -19,8 +19,8 @@ struct UpdateChunk {
   int64_t size() const { return end - begin; }
 };
 
-/// Largest chunk, in bytes: small enough that gradients, parameters and state of a chunk stay in a core's cache from the
-/// reduction through every pass of the optimizer.
+/// Largest chunk, in bytes: small enough that gradients, parameters and state of a chunk stay in a core's cache from
+/// the reduction through every pass of the optimizer.
 inline constexpr int64_t kMaxChunkBytes = 128 * 1024;
 
 /// Cuts parameters of the given sizes into `num_owners` lists of chunks with about equally many elements in all.

@@ -11,8 +11,9 @@ void fail_outside_replica(const char* type, size_t num_components) {
 }
 
 void fail_component_index(const char* type, int64_t index, size_t num_components) {
-  LOCKSTEP_CHECK_INDEX(false, "[", type, "] the replica must be one that the value has a component for: replica=",
-                       index, ", components=", num_components);
+  LOCKSTEP_CHECK_INDEX(false, "[", type,
+                       "] the replica must be one that the value has a component for: replica=", index,
+                       ", components=", num_components);
   std::abort();
 }
 

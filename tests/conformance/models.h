@@ -52,7 +52,8 @@ struct TransformerImpl : torch::nn::Module {
     return torch::log_softmax(out->forward(layer->forward(sequence).mean(0)), 1);
   }
   torch::nn::Linear embed{6, 8};
-  torch::nn::TransformerEncoderLayer layer{torch::nn::TransformerEncoderLayerOptions(8, 2).dim_feedforward(16).dropout(0)};
+  torch::nn::TransformerEncoderLayer layer{
+      torch::nn::TransformerEncoderLayerOptions(8, 2).dim_feedforward(16).dropout(0)};
   torch::nn::Linear out{8, 5};
 };
 TORCH_MODULE(Transformer);

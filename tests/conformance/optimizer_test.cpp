@@ -58,7 +58,8 @@ TEST_P(OptimizerTest, AccumulatesOverSeveralRuns) {
   auto model = module<Mlp>();
   auto sgd = optimizer<torch::optim::SGD>(model, 0.1);
   for (int i = 0; i < 3; ++i) {
-    strategy.run([&](torch::Tensor a, torch::Tensor b) { loss(model, a, b).backward(); }, split(named, x), split(named, y));
+    strategy.run([&](torch::Tensor a, torch::Tensor b) { loss(model, a, b).backward(); }, split(named, x),
+                 split(named, y));
   }
   strategy.run([&] {
     sgd.step();
@@ -170,7 +171,8 @@ TEST_P(OptimizerTest, SparseGradientsOfEmbeddings) {
   auto sgd = optimizer<torch::optim::SGD>(model, 1.0);
   const auto before = model->weight.detach().clone();
   strategy.run([&] {
-    const auto rows = torch::tensor({get_replica_context().replica_id_in_sync_group(), 7}, torch::kLong).to(named.device);
+    const auto rows =
+        torch::tensor({get_replica_context().replica_id_in_sync_group(), 7}, torch::kLong).to(named.device);
     sgd.minimize(model->forward(rows).sum());
   });
   auto expected = before.clone();
@@ -235,7 +237,8 @@ TEST_P(OptimizerTest, TrainsVariables) {
   Variable unused(torch::ones({2}, torch::kDouble), {.name = "unused"});
   auto sgd = optimizer<torch::optim::SGD>(std::vector<Variable>{w, unused}, 0.5);
   strategy.run([&] { sgd.minimize((w.value() * 3).sum() / get_replica_context().num_replicas_in_sync()); });
-  for (const auto& copy : w.components()) EXPECT_TRUE(torch::allclose(copy.cpu(), torch::full({2}, -0.5, torch::kDouble)));
+  for (const auto& copy : w.components())
+    EXPECT_TRUE(torch::allclose(copy.cpu(), torch::full({2}, -0.5, torch::kDouble)));
   EXPECT_TRUE(torch::equal(unused.read_value().cpu(), torch::ones({2}, torch::kDouble)));
 }
 

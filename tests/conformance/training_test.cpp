@@ -101,7 +101,9 @@ TEST_P(TrainingTest, CnnWithAdam) { expect_equal_training<Cnn, torch::optim::Ada
 TEST_P(TrainingTest, TransformerWithMomentum) {
   expect_equal_training<Transformer, torch::optim::SGD>(GetParam(), 12, kMomentum);
 }
-TEST_P(TrainingTest, TransformerWithAdam) { expect_equal_training<Transformer, torch::optim::Adam>(GetParam(), 12, kAdam); }
+TEST_P(TrainingTest, TransformerWithAdam) {
+  expect_equal_training<Transformer, torch::optim::Adam>(GetParam(), 12, kAdam);
+}
 
 TEST_P(TrainingTest, EveryRemainder) {
   for (const int64_t batch : {1, 2, 3, 5, 7}) {

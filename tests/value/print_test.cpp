@@ -1,13 +1,12 @@
 #include "lockstep/value/print.h"
 
-#include <gtest/gtest.h>
-
 #include <limits>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
 
 namespace lockstep {
 namespace {

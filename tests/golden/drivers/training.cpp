@@ -25,8 +25,8 @@ Examples make_examples(int64_t count) {
   return {x, x.select(1, 0) * 2 - x.select(1, 1) * 3 + 1};
 }
 
-/// Splits a batch as TensorFlow splits one of data in memory: equal pieces of ceil(n / replicas), the last ones short or
-/// empty.
+/// Splits a batch as TensorFlow splits one of data in memory: equal pieces of ceil(n / replicas), the last ones short
+/// or empty.
 PerReplica<at::Tensor> split(const at::Tensor& batch, int replicas) {
   const int64_t piece = (batch.size(0) + replicas - 1) / replicas;
   std::vector<at::Tensor> parts;
@@ -67,7 +67,8 @@ Json train(const Case& test_case, const Strategy& strategy) {
   auto scope = strategy.scope();
   const Variable weight(at::ones({2}), {.name = "weight"});
   const Variable bias(at::zeros({1}), {.name = "bias"});
-  const Minimize minimize = make_optimizer(test_case.text("optimizer"), test_case.in.at("learning_rate"), {weight, bias});
+  const Minimize minimize =
+      make_optimizer(test_case.text("optimizer"), test_case.in.at("learning_rate"), {weight, bias});
   const bool by_global_batch = test_case.text("loss").ends_with("global batch");
   const int64_t batch = test_case.in.at("batch");
   const Examples data = make_examples(test_case.in.at("examples"));

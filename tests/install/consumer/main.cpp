@@ -1,13 +1,25 @@
-// What a user's first program needs from the installed package: a header, a symbol of the library, LibTorch.
+// What a user's program does: two replicas train one layer together. Fails unless they end up equal.
 
 #include <iostream>
-#include <lockstep/base/reduce_op.h>
-#include <lockstep/version.h>
+#include <lockstep/lockstep.h>
 
-#include <ATen/ATen.h>
+#include <torch/torch.h>
+
+namespace ls = lockstep;
 
 int main() {
-  const lockstep::ReduceOp op("sum");
-  std::cout << "lockstep " << lockstep::version() << ' ' << op << ' ' << at::ones({3}).sum().item<float>() << '\n';
-  return op == lockstep::ReduceOp::Sum ? 0 : 1;
+  ls::set_logical_devices("CPU", 2);
+  ls::MirroredStrategy strategy;
+  auto scope = strategy.scope();
+  auto model = ls::module<torch::nn::Linear>(4, 1);
+  auto sgd = ls::optimizer<torch::optim::SGD>(model, 0.1);
+  auto loss = strategy.run([&] {
+    auto each =
+        model->forward(torch::ones({3, 4}) * (ls::get_replica_context().replica_id_in_sync_group() + 1)).squeeze(1);
+    auto mean = ls::average_loss(each, 6);
+    sgd.minimize(mean);
+    return mean.detach();
+  });
+  std::cout << "lockstep " << ls::version() << ": loss " << strategy.reduce("sum", loss).item<float>() << '\n';
+  return torch::equal(model.replica(0).weight, model.replica(1).weight) ? 0 : 1;
 }
