@@ -19,7 +19,7 @@
 namespace ls = lockstep;
 
 constexpr int64_t kBatchPerReplica = 64;
-constexpr int kEpochs = 12;
+constexpr int kSteps = 300;
 constexpr double kRequiredAccuracy = 0.97;
 
 struct NetImpl : torch::nn::Module {
@@ -90,7 +90,7 @@ Report train(const ls::Strategy& strategy, const Digits& data) {
 
   int64_t steps = 0;
   const auto begin = std::chrono::steady_clock::now();
-  for (int epoch = 0; epoch < kEpochs; ++epoch) {
+  while (steps < kSteps) {
     for (const auto& ids : train_ids.index({torch::randperm(train_ids.size(0))}).split(global_batch)) {
       const auto x = split(strategy, data.images.index({ids}));
       const auto y = split(strategy, data.labels.index({ids}));

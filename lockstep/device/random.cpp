@@ -1,8 +1,10 @@
 #include "lockstep/device/random.h"
 
+#include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
 #include <torch/library.h>
 
 namespace lockstep::detail {
@@ -42,6 +44,22 @@ void with_replica_generator(const c10::OperatorHandle& op, torch::jit::Stack* st
   op.callBoxed(stack);
 }
 
+/// Dropout on GPUs is one kernel that takes no generator, only the device's own, which all replicas on a card share. So
+/// replicas make the mask by themselves.
+void dropout_with_replica_generator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  c10::impl::ExcludeDispatchKeyGuard once(kRandomMode);
+  const auto arguments = at::ArrayRef<c10::IValue>(*stack).slice(stack->size() - 3);
+  const at::Tensor input = arguments[0].toTensor();
+  const double p = arguments[1].toDouble();
+  const bool train = arguments[2].isNone() || arguments[2].toBool();
+  if (random_of_this_thread == nullptr || !train || input.is_cpu()) return op.callBoxed(stack);
+  const at::Tensor mask =
+      at::empty_like(input, at::kBool).bernoulli_(1 - p, random_of_this_thread->generator(input.device()));
+  const at::Tensor kept = input * mask.to(input.scalar_type()).mul_(p < 1 ? 1 / (1 - p) : 0.0);
+  torch::jit::drop(stack, 3);
+  torch::jit::push(stack, kept, mask);
+}
+
 std::vector<torch::Library> register_kernels() {
   std::vector<torch::Library> libraries;
   libraries.emplace_back(torch::Library::IMPL, "_", kRandomMode, __FILE__, __LINE__);
@@ -53,6 +71,8 @@ std::vector<torch::Library> register_kernels() {
     const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
     libraries.back().impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&with_replica_generator>());
   }
+  libraries.back().impl("aten::native_dropout",
+                        torch::CppFunction::makeFromBoxedFunction<&dropout_with_replica_generator>());
   return libraries;
 }
 
@@ -84,7 +104,11 @@ uint64_t replica_seed(uint64_t run_seed, int replica) {
   return z ^ (z >> 31);
 }
 
-void install_replica_random() { static const auto libraries = register_kernels(); }
+void install_replica_random() {
+  // Never destroyed: LibTorch's dispatcher may be gone by then, and replicas of static strategies still run.
+  static const auto* libraries = new std::vector<torch::Library>(register_kernels());
+  static_cast<void>(libraries);
+}
 
 ReplicaRandom::ReplicaRandom(RunSeed& seed, int replica)
     : seed_(seed), replica_(replica), before_(random_of_this_thread), include_(kRandomMode) {

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <atomic>
 #include <dlfcn.h>
+#include <exception>
 #include <limits>
 #include <malloc.h>
+#include <mutex>
 #include <sched.h>
 #include <thread>
 
@@ -35,6 +37,11 @@ struct ThreadControls {
   void* libtorch = lockstep::libtorch();
   SetThreads omp_set = find<SetThreads>("omp_set_num_threads");
   GetThreads omp_get = find<GetThreads>("omp_get_max_threads");
+  GetThreads omp_thread = find<GetThreads>("omp_get_thread_num");
+  /// What g++ compiles `#pragma omp parallel` to. Our own code is not compiled with OpenMP, which would link a second
+  /// one.
+  using Parallel = void (*)(void (*)(void*), void*, unsigned num_threads, unsigned flags);
+  Parallel omp_parallel = find<Parallel>("GOMP_parallel");
   SetThreads openblas_set = find<SetThreads>("openblas_set_num_threads");
   GetThreads openblas_get = find<GetThreads>("openblas_get_num_threads");
   bool has_mkl = find<GetThreads>("mkl_get_max_threads") != nullptr || at::hasMKL();
@@ -110,6 +117,42 @@ ThreadShare::ThreadShare(int num_threads) {
 
 ThreadShare::~ThreadShare() {
   if (before_ != 0 && before_ != controls().omp_get()) controls().omp_set(before_);
+}
+
+namespace {
+
+/// One `for_each_in_parallel` that is under way.
+struct ParallelWork {
+  int64_t count;
+  c10::function_ref<void(int64_t, int)>* work;
+  std::atomic<int64_t> next{0};
+  std::mutex mutex;
+  std::exception_ptr error;
+
+  void take_turns(int thread) {
+    try {
+      for (int64_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) (*work)(i, thread);
+    } catch (...) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (!error) error = std::current_exception();
+    }
+  }
+};
+
+}  // namespace
+
+int max_parallel_threads() { return controls().omp_parallel != nullptr ? at::get_num_threads() : 1; }
+
+void for_each_in_parallel(int64_t count, c10::function_ref<void(int64_t, int)> work) {
+  const auto num_threads = static_cast<int>(std::min<int64_t>(count, max_parallel_threads()));
+  if (num_threads <= 1) {
+    for (int64_t i = 0; i < count; ++i) work(i, 0);
+    return;
+  }
+  ParallelWork parallel{count, &work, {}, {}, nullptr};
+  controls().omp_parallel([](void* data) { static_cast<ParallelWork*>(data)->take_turns(controls().omp_thread()); },
+                          &parallel, static_cast<unsigned>(num_threads), 0);
+  if (parallel.error) std::rethrow_exception(parallel.error);
 }
 
 int blas_threads() {

@@ -1,6 +1,10 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
+
+#include <c10/core/Device.h>  // before FunctionRef.h, which needs what it includes
+#include <c10/util/FunctionRef.h>
 
 #include "lockstep/api.h"
 
@@ -45,6 +49,13 @@ class LOCKSTEP_API ThreadShare {
  private:
   int before_ = 0;
 };
+
+/// Calls `work(index, thread)` for every index below `count`, on as many threads as the calling one may use (`thread`
+/// counts them from 0), through the OpenMP library that LibTorch itself uses: no second pool of threads comes into the
+/// process. Operations of LibTorch inside `work` use one thread. The first exception is rethrown when all have ended.
+LOCKSTEP_API void for_each_in_parallel(int64_t count, c10::function_ref<void(int64_t index, int thread)> work);
+/// Upper limit of `thread` there.
+LOCKSTEP_API int max_parallel_threads();
 
 /// Makes the BLAS library use `num_threads` threads for one call. Process-wide in OpenBLAS, whose threads are one pool
 /// that callers would otherwise fight over; does nothing when that number is in force already.

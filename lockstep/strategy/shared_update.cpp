@@ -1,12 +1,15 @@
 #include "lockstep/strategy/shared_update.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include "lockstep/base/error.h"
 #include "lockstep/comm/backends/local/reduce_kernel.h"
+#include "lockstep/device/thread_share.h"
 
 namespace lockstep::detail {
 namespace {
@@ -33,19 +36,20 @@ SharedUpdate::SharedUpdate(const std::vector<UpdateChunk>& chunks, const std::ve
     chunks_.push_back(std::move(chunk));
   }
   for (auto& [dtype, buffers] : scratch_) {
-    for (int i = 0; i < at::get_num_threads(); ++i) {
-      buffers.push_back(at::empty({kMaxChunkBytes / static_cast<int64_t>(c10::elementSize(dtype))}, dtype));
-    }
+    buffers.resize(std::max(num_hardware_threads(), at::get_num_threads()));
   }
 }
 
-const at::Tensor& SharedUpdate::scratch(at::ScalarType dtype) {
-  const auto& buffers = scratch_.at(dtype);
-  return buffers[static_cast<size_t>(at::get_thread_num()) % buffers.size()];
+const at::Tensor& SharedUpdate::scratch(at::ScalarType dtype, int thread) {
+  std::vector<at::Tensor>& buffers = scratch_.at(dtype);
+  LOCKSTEP_ASSERT(thread < static_cast<int>(buffers.size()), "thread=", thread);
+  at::Tensor& buffer = buffers[thread];
+  if (!buffer.defined()) buffer = at::empty({kMaxChunkBytes / static_cast<int64_t>(c10::elementSize(dtype))}, dtype);
+  return buffer;
 }
 
 /// Makes `chunk.gradient` the sum over replicas; false where no replica has a gradient.
-bool SharedUpdate::load_gradient(Chunk& chunk, int owner, const std::vector<const UpdateOffer*>& offers) {
+bool SharedUpdate::load_gradient(Chunk& chunk, int owner, int thread, const std::vector<const UpdateOffer*>& offers) {
   const auto& [parameter, begin, end] = chunk.where;
   const at::Tensor& own = offers[owner]->gradients[parameter];
   if (offers.size() == 1 || offers[owner]->reduced) {
@@ -61,18 +65,18 @@ bool SharedUpdate::load_gradient(Chunk& chunk, int owner, const std::vector<cons
   }
   if (!any) return false;
   const at::ScalarType dtype = chunk.parameter.scalar_type();
-  const at::Tensor& sum = scratch(dtype);
+  const at::Tensor& sum = scratch(dtype, thread);
   void* const target = sum.data_ptr();
   comm::reduce_kernel(dtype, ReduceOp::Sum, sources.size())(sources, {&target, 1}, end - begin);
   point_at(chunk.gradient, sum, 0, end - begin);
   return true;
 }
 
-void SharedUpdate::update(Chunk& chunk, int owner, const std::vector<const UpdateOffer*>& offers,
+void SharedUpdate::update(Chunk& chunk, int owner, int thread, const std::vector<const UpdateOffer*>& offers,
                           const std::vector<torch::optim::OptimizerParamGroup>& options) {
   const auto& [parameter, begin, end] = chunk.where;
   const at::Tensor& whole = (*offers[owner]->parameters)[parameter];
-  if (!load_gradient(chunk, owner, offers)) return;
+  if (!load_gradient(chunk, owner, thread, offers)) return;
   if (chunk.parameter.data_ptr() != bytes_at(whole, begin)) point_at(chunk.parameter, whole, begin, end);
   chunk.optimizer->param_groups()[0].set_options(options[chunk.group].options().clone());
   chunk.optimizer->step();
@@ -85,12 +89,9 @@ void SharedUpdate::update(Chunk& chunk, int owner, const std::vector<const Updat
 
 void SharedUpdate::apply(int owner, const std::vector<const UpdateOffer*>& offers, const std::vector<char>& skip,
                          const std::vector<torch::optim::OptimizerParamGroup>& options) {
-  const auto some = [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) {
-      if (skip[chunks_[i].where.parameter] == 0) update(chunks_[i], owner, offers, options);
-    }
-  };
-  at::parallel_for(0, static_cast<int64_t>(chunks_.size()), 1, some);
+  for_each_in_parallel(static_cast<int64_t>(chunks_.size()), [&](int64_t i, int thread) {
+    if (skip[chunks_[i].where.parameter] == 0) update(chunks_[i], owner, thread, offers, options);
+  });
 }
 
 }  // namespace lockstep::detail

@@ -48,10 +48,10 @@ class SharedUpdate {
     std::unique_ptr<torch::optim::Optimizer> optimizer;
   };
 
-  void update(Chunk& chunk, int owner, const std::vector<const UpdateOffer*>& offers,
+  void update(Chunk& chunk, int owner, int thread, const std::vector<const UpdateOffer*>& offers,
               const std::vector<torch::optim::OptimizerParamGroup>& options);
-  bool load_gradient(Chunk& chunk, int owner, const std::vector<const UpdateOffer*>& offers);
-  const at::Tensor& scratch(at::ScalarType dtype);
+  bool load_gradient(Chunk& chunk, int owner, int thread, const std::vector<const UpdateOffer*>& offers);
+  const at::Tensor& scratch(at::ScalarType dtype, int thread);
 
   std::vector<Chunk> chunks_;
   /// For each dtype one buffer for each thread that may work for this replica.

@@ -16,6 +16,7 @@
 
 #include "lockstep/lockstep.h"
 #include "lockstep/strategy/strategy_impl.h"
+#include "tests/strategy/replicas.h"
 
 namespace lockstep {
 namespace {
@@ -40,7 +41,7 @@ void sleep_randomly() {
 }
 
 TEST_F(ReplicaThreadsTest, ErrorOfOneReplicaFreesTheOthersAndKeepsItsType) {
-  const MirroredStrategy strategy;
+  const MirroredStrategy strategy = testing::mirrored(kReplicas);
   for (int failing = 0; failing < kReplicas; ++failing) {
     try {
       strategy.run([&] {
@@ -60,7 +61,7 @@ TEST_F(ReplicaThreadsTest, ErrorOfOneReplicaFreesTheOthersAndKeepsItsType) {
 }
 
 TEST_F(ReplicaThreadsTest, AnyExceptionReachesTheCallerAsItIs) {
-  const MirroredStrategy strategy;
+  const MirroredStrategy strategy = testing::mirrored(kReplicas);
   EXPECT_THROW(strategy.run([] {
     if (replica_id() == 2) throw std::out_of_range("mine");
     sum_of_ones();
@@ -71,14 +72,14 @@ TEST_F(ReplicaThreadsTest, AnyExceptionReachesTheCallerAsItIs) {
 }
 
 TEST_F(ReplicaThreadsTest, ErrorInAMergeReachesTheCaller) {
-  const MirroredStrategy strategy;
+  const MirroredStrategy strategy = testing::mirrored(kReplicas);
   EXPECT_THROW(
       strategy.run([] { get_replica_context().merge_call([](const Strategy&) { throw std::domain_error("merge"); }); }),
       std::domain_error);
 }
 
 TEST_F(ReplicaThreadsTest, DifferentCollectivesAreAnErrorOnAll) {
-  const MirroredStrategy strategy;
+  const MirroredStrategy strategy = testing::mirrored(kReplicas);
   EXPECT_THROW(strategy.run([] {
     const ReplicaContext context = get_replica_context();
     if (replica_id() == 1) return context.all_gather(at::ones({4}), 0);
@@ -93,14 +94,14 @@ TEST_F(ReplicaThreadsTest, DifferentCollectivesAreAnErrorOnAll) {
 }
 
 TEST_F(ReplicaThreadsTest, ReplicaThatReturnsEarlyIsAnErrorOnTheOthers) {
-  const MirroredStrategy strategy;
+  const MirroredStrategy strategy = testing::mirrored(kReplicas);
   for (int early = 0; early < kReplicas; ++early) {
     EXPECT_THROW(strategy.run([&] { return replica_id() == early ? at::ones({4}) : sum_of_ones(); }), CollectiveError);
   }
 }
 
 TEST_F(ReplicaThreadsTest, DifferentNumbersOfMergesAreAnError) {
-  const MirroredStrategy strategy;
+  const MirroredStrategy strategy = testing::mirrored(kReplicas);
   EXPECT_THROW(strategy.run([] {
     for (int i = 0; i <= replica_id(); ++i) get_replica_context().merge_call([](const Strategy&) {});
   }),
@@ -108,7 +109,7 @@ TEST_F(ReplicaThreadsTest, DifferentNumbersOfMergesAreAnError) {
 }
 
 TEST_F(ReplicaThreadsTest, ThreadLocalStateIsTheCallers) {
-  const MirroredStrategy strategy;
+  const MirroredStrategy strategy = testing::mirrored(kReplicas);
   const auto all = [&](auto&& query) {
     const PerReplica<bool> answers = strategy.run(query);
     return std::all_of(answers.begin(), answers.end(), [](bool yes) { return yes; });
@@ -143,7 +144,7 @@ std::vector<at::Tensor> draw(const Strategy& strategy) {
 }
 
 TEST_F(ReplicaThreadsTest, RandomNumbersFollowSeedAndReplicaAndNotTime) {
-  const MirroredStrategy strategy;
+  const MirroredStrategy strategy = testing::mirrored(kReplicas);
   torch::manual_seed(7);
   const auto first = draw(strategy);
   const auto second = draw(strategy);
@@ -164,14 +165,14 @@ TEST_F(ReplicaThreadsTest, RandomNumbersFollowSeedAndReplicaAndNotTime) {
 
 TEST_F(ReplicaThreadsTest, SameSeedSameNumbersUnderAnotherStrategyOfTheSameSize) {
   torch::manual_seed(3);
-  const auto first = draw(MirroredStrategy());
+  const auto first = draw(testing::mirrored(kReplicas));
   torch::manual_seed(3);
-  const auto second = draw(MirroredStrategy());
+  const auto second = draw(testing::mirrored(kReplicas));
   for (int replica = 0; replica < kReplicas; ++replica) EXPECT_TRUE(at::equal(first[replica], second[replica]));
 }
 
 TEST_F(ReplicaThreadsTest, EachReplicaHasItsShareOfTheCores) {
-  const MirroredStrategy strategy;
+  const MirroredStrategy strategy = testing::mirrored(kReplicas);
   const int before = at::get_num_threads();
   const int share = strategy.impl().threads_per_replica();
   const PerReplica<int> threads = strategy.run([] { return at::get_num_threads(); });
@@ -180,7 +181,7 @@ TEST_F(ReplicaThreadsTest, EachReplicaHasItsShareOfTheCores) {
 }
 
 TEST_F(ReplicaThreadsTest, RunsFromSeveralThreadsTakeTurns) {
-  const MirroredStrategy strategy;
+  const MirroredStrategy strategy = testing::mirrored(kReplicas);
   std::atomic<int> inside{0};
   std::atomic<bool> overlapped{false};
   const auto caller = [&](float value) {
@@ -202,7 +203,7 @@ TEST_F(ReplicaThreadsTest, RunsFromSeveralThreadsTakeTurns) {
 }
 
 TEST_F(ReplicaThreadsTest, ReplicasOfOneRunAreDifferentThreads) {
-  const MirroredStrategy strategy;
+  const MirroredStrategy strategy = testing::mirrored(kReplicas);
   const auto ids = strategy.run([] { return std::this_thread::get_id(); });
   EXPECT_EQ(ids[0], std::this_thread::get_id()) << "replica 0 runs on the caller's thread";
   EXPECT_NE(ids[1], ids[2]);
@@ -211,7 +212,7 @@ TEST_F(ReplicaThreadsTest, ReplicasOfOneRunAreDifferentThreads) {
 
 TEST_F(ReplicaThreadsTest, ThousandStrategiesComeAndGo) {
   for (int i = 0; i < 1000; ++i) {
-    const MirroredStrategy strategy;
+    const MirroredStrategy strategy = testing::mirrored(kReplicas);
     if (i % 100 == 0) {
       ASSERT_EQ(strategy.run(sum_of_ones)[0][0].item<float>(), kReplicas);
     }
@@ -228,7 +229,7 @@ TEST_F(ReplicaThreadsTest, StrategyEndsWhileItsThreadsSleep) {
 TEST_F(ReplicaThreadsTest, HandlesKeepTheStrategyAlive) {
   std::optional<Strategy> copy;
   {
-    const MirroredStrategy strategy;
+    const MirroredStrategy strategy = testing::mirrored(kReplicas);
     copy = strategy;
   }
   EXPECT_EQ(copy->run(sum_of_ones)[1][0].item<float>(), kReplicas);
