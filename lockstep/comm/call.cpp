@@ -3,7 +3,7 @@
 #include <cstring>
 #include <sstream>
 
-#include "lockstep/comm/type_name.h"
+#include "lockstep/base/dtype_name.h"
 
 namespace lockstep::comm {
 namespace {
@@ -40,7 +40,7 @@ void describe_tensor(std::ostream& out, const at::Tensor& tensor) {
     return;
   }
   if (tensor.layout() != at::kStrided) out << tensor.layout() << ' ';
-  out << type_name(tensor.scalar_type()) << tensor.sizes();
+  out << dtype_name(tensor.scalar_type()) << tensor.sizes();
   if (!tensor.device().is_cpu()) out << " on " << tensor.device().type();
 }
 

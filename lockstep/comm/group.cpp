@@ -5,9 +5,9 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
+#include "lockstep/base/dtype_name.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/group_impl.h"
-#include "lockstep/comm/type_name.h"
 
 namespace lockstep::comm {
 namespace {
@@ -45,7 +45,7 @@ void check_reducible(const Where& where, at::TensorList tensors, ReduceOp op) {
     LOCKSTEP_CHECK_TYPE(dtype != at::kBool || !adds || where.group.size() == 1, "[", where.operation,
                         "] bool has no sum: op=", op, where, "; convert it to an integer type, or use MAX for any");
     LOCKSTEP_CHECK_TYPE(!tensor.is_complex() || adds, "[", where.operation, "] complex numbers have no order: op=", op,
-                        ", dtype=", type_name(dtype), where);
+                        ", dtype=", dtype_name(dtype), where);
     LOCKSTEP_CHECK_IMPLEMENTED(tensor.layout() == at::kStrided || (adds && tensor.layout() == at::kSparse), "[",
                                where.operation,
                                "] dense tensors, or COO tensors with SUM or MEAN, can be reduced: op=", op,
@@ -122,7 +122,7 @@ void check_in_place_mean(const Where& where, at::TensorList tensors, ReduceOp op
   for (const auto& tensor : tensors) {
     LOCKSTEP_CHECK_TYPE(!is_integer(tensor), "[", where.operation,
                         "] the mean of integers is floating point and has no place in them: dtype=",
-                        type_name(tensor.scalar_type()), where, "; use the form without underscore");
+                        dtype_name(tensor.scalar_type()), where, "; use the form without underscore");
   }
 }
 

@@ -7,7 +7,7 @@
 #include <ostream>
 #include <sstream>
 
-#include "lockstep/comm/type_name.h"
+#include "lockstep/base/dtype_name.h"
 
 namespace lockstep::comm {
 namespace {
@@ -159,7 +159,7 @@ std::string Record::describe() const {
     separator = ", ";
   }
   if (dtype != at::ScalarType::Undefined) {
-    out << separator << type_name(dtype) << '[';
+    out << separator << dtype_name(dtype) << '[';
     for (size_t d = 0; d < shape.size(); ++d) out << (d == 0 ? "" : ", ") << shape[d];
     out << (shape_cut ? ", ...]" : "]");
     separator = ", ";

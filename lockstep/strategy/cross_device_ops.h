@@ -117,7 +117,8 @@ class LOCKSTEP_API HierarchicalCopyAllReduce : public CrossDeviceOps {
   int num_packs_;
 };
 
-/// Leaves the reduction to NVIDIA's library. GPUs only.
+/// For several GPUs. NVIDIA's library does not carry the bytes yet: components are copied to one GPU and added there,
+/// in the order that every implementation adds in.
 class LOCKSTEP_API NcclAllReduce : public CrossDeviceOps {
  public:
   explicit NcclAllReduce(int num_packs = 1);

@@ -187,12 +187,12 @@ void fail_integer_mean() {
 }
 
 void meet_for_merge(StrategyImpl& strategy, int replica, const char* step, void* mine, const std::type_info& type,
-                    c10::function_ref<void(at::ArrayRef<void*>)> use) {
+                    c10::function_ref<void(at::ArrayRef<void*>)> use, std::chrono::milliseconds timeout) {
   comm::Call call;
   call.operation = step;
   call.payload = mine;
   call.payload_type = &type;
-  comm::Meeting meeting(strategy.rendezvous(), replica, call);
+  comm::Meeting meeting(strategy.rendezvous(), replica, call, timeout);
   std::vector<void*> all;
   for (const comm::Call* other : meeting.calls()) all.push_back(other->payload);
   use(all);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -95,7 +96,11 @@ LOCKSTEP_API ContextFrame merge_frame(StrategyImpl& strategy);
 
 /// Runs one exchange of a merge: publishes `mine`, and calls `use` with everybody's, before anybody goes on.
 LOCKSTEP_API void meet_for_merge(StrategyImpl& strategy, int replica, const char* step, void* mine,
-                                 const std::type_info& type, c10::function_ref<void(at::ArrayRef<void*>)> use);
+                                 const std::type_info& type, c10::function_ref<void(at::ArrayRef<void*>)> use,
+                                 std::chrono::milliseconds timeout = {});
+/// How long replicas wait for a merge function: until it returns or throws. It reads their arguments, so they must not
+/// leave before.
+inline constexpr std::chrono::milliseconds kUntilMerged = std::chrono::hours(24 * 365);
 
 /// Collects the leaves that collectives work on, and puts the results back.
 class CollectiveLeaves {
@@ -211,7 +216,8 @@ auto ReplicaContext::merge_with_others(F& call_merge, const Args& args) const {
     void* only = &merged;
     take(only);
   } else {
-    detail::meet_for_merge(*strategy_, replica_, "merge_call (result)", &merged, typeid(merged), take);
+    detail::meet_for_merge(*strategy_, replica_, "merge_call (result)", &merged, typeid(merged), take,
+                           detail::kUntilMerged);
   }
   if constexpr (!std::is_void_v<Merged>) return std::move(*own);
 }

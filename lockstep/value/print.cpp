@@ -104,38 +104,6 @@ std::string numpy_repr(const at::Tensor& tensor) {
   return array_repr(tensor);
 }
 
-std::string dtype_name(at::ScalarType type) {
-  switch (type) {
-    case at::kByte:
-      return "uint8";
-    case at::kChar:
-      return "int8";
-    case at::kShort:
-      return "int16";
-    case at::kInt:
-      return "int32";
-    case at::kLong:
-      return "int64";
-    case at::kHalf:
-      return "float16";
-    case at::kFloat:
-      return "float32";
-    case at::kDouble:
-      return "float64";
-    case at::ScalarType::ComplexHalf:
-      return "complex32";
-    case at::kComplexFloat:
-      return "complex64";
-    case at::kComplexDouble:
-      return "complex128";
-    default: {
-      std::string name = c10::toString(type);
-      std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
-      return name;
-    }
-  }
-}
-
 std::string shape_text(at::IntArrayRef sizes) {
   std::string text = "(";
   for (size_t i = 0; i < sizes.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(sizes[i]);

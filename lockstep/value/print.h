@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "lockstep/api.h"
+#include "lockstep/base/dtype_name.h"
 
 namespace lockstep {
 
@@ -20,8 +21,6 @@ LOCKSTEP_API std::string str(const at::Tensor& tensor);
 
 /// Returns the elements alone, as NumPy prints them: `array([1., 2.], dtype=float32)`, or `1.0` for a scalar.
 LOCKSTEP_API std::string numpy_repr(const at::Tensor& tensor);
-/// Returns "float32", "int64", "bool", ... .
-LOCKSTEP_API std::string dtype_name(at::ScalarType type);
 /// Returns "(2, 3)", "(2,)" or "()".
 LOCKSTEP_API std::string shape_text(at::IntArrayRef sizes);
 

@@ -7,8 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lockstep/base/dtype_name.h"
 #include "lockstep/base/error.h"
-#include "lockstep/comm/type_name.h"
 #include "tests/support/ranks_as_threads.h"
 
 namespace lockstep::comm {
@@ -61,7 +61,7 @@ at::Tensor expected(int size, at::IntArrayRef shape, at::ScalarType dtype, Reduc
 
 ::testing::AssertionResult same_bits(const at::Tensor& a, const at::Tensor& b) {
   if (a.scalar_type() != b.scalar_type()) {
-    return ::testing::AssertionFailure() << type_name(a.scalar_type()) << " against " << type_name(b.scalar_type());
+    return ::testing::AssertionFailure() << dtype_name(a.scalar_type()) << " against " << dtype_name(b.scalar_type());
   }
   if (a.sizes() != b.sizes()) return ::testing::AssertionFailure() << a.sizes() << " against " << b.sizes();
   const auto x = a.contiguous();
@@ -102,7 +102,7 @@ TEST_P(GroupTest, AllReduceEqualsThePlainTree) {
   for (const auto dtype : kDtypes) {
     for (const int64_t length : kLengths) {
       for (const auto op : ops_for(dtype)) {
-        SCOPED_TRACE(c10::str(type_name(dtype), " ", length, " ", op));
+        SCOPED_TRACE(c10::str(dtype_name(dtype), " ", length, " ", op));
         const auto want = expected(size(), {length}, dtype, op);
         run_groups(size(), [&](const Group& group) {
           const auto mine = values_of(group.rank(), {length}, dtype);

@@ -6,9 +6,9 @@
 #include <type_traits>
 #include <vector>
 
+#include "lockstep/base/dtype_name.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/backends/local/narrow_float.h"
-#include "lockstep/comm/type_name.h"
 
 namespace lockstep::comm {
 namespace {
@@ -291,7 +291,7 @@ ReduceKernel find_kernel(at::ScalarType dtype, ReduceOp op, bool power_of_two) {
 ReduceKernel reduce_kernel(at::ScalarType dtype, ReduceOp op, size_t size) {
   const auto kernel = find_kernel(dtype, op, std::has_single_bit(size));
   LOCKSTEP_CHECK_TYPE(kernel != nullptr, "[reduce] this reduction does not exist: op=", op,
-                      ", dtype=", type_name(dtype));
+                      ", dtype=", dtype_name(dtype));
   return kernel;
 }
 

@@ -1,8 +1,11 @@
-#include "lockstep/comm/type_name.h"
+#include "lockstep/base/dtype_name.h"
 
-namespace lockstep::comm {
+#include <algorithm>
+#include <cctype>
 
-std::string_view type_name(at::ScalarType type) {
+namespace lockstep {
+
+std::string dtype_name(at::ScalarType type) {
   switch (type) {
     case at::kByte:
       return "uint8";
@@ -16,23 +19,22 @@ std::string_view type_name(at::ScalarType type) {
       return "int64";
     case at::kHalf:
       return "float16";
-    case at::kBFloat16:
-      return "bfloat16";
     case at::kFloat:
       return "float32";
     case at::kDouble:
       return "float64";
-    case at::kComplexHalf:
+    case at::ScalarType::ComplexHalf:
       return "complex32";
     case at::kComplexFloat:
       return "complex64";
     case at::kComplexDouble:
       return "complex128";
-    case at::kBool:
-      return "bool";
-    default:
-      return c10::toString(type);
+    default: {
+      std::string name = c10::toString(type);
+      std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+      return name;
+    }
   }
 }
 
-}  // namespace lockstep::comm
+}  // namespace lockstep
