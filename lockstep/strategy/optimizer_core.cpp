@@ -60,7 +60,7 @@ struct OptimizerCore::State {
   void update(int replica, Replica& own, const std::vector<const UpdateOffer*>& offers);
   void average_buffers(int replica, const std::vector<const UpdateOffer*>& offers);
   void reduce(int replica, Replica& own, const std::vector<char>& present, bool replicated_only);
-  void step_own(int replica, Replica& own, const std::function<at::Tensor()>& closure, at::Tensor* loss);
+  at::Tensor step_own(Replica& own, const std::function<at::Tensor()>& closure);
 };
 
 OptimizerCore::State::State(Setup given) : setup(std::move(given)), replicas(setup.groups.size()) {
@@ -194,8 +194,7 @@ void OptimizerCore::State::reduce(int replica, Replica& own, const std::vector<c
   }
 }
 
-void OptimizerCore::State::step_own(int replica, Replica& own, const std::function<at::Tensor()>& closure,
-                                    at::Tensor* loss) {
+at::Tensor OptimizerCore::State::step_own(Replica& own, const std::function<at::Tensor()>& closure) {
   if (own.own_is_stale) {
     Groups mine;
     for (size_t g = 0; g < front->param_groups().size(); ++g) {
@@ -210,9 +209,7 @@ void OptimizerCore::State::step_own(int replica, Replica& own, const std::functi
   for (size_t g = 0; g < front->param_groups().size(); ++g) {
     own.own->param_groups()[g].set_options(front->param_groups()[g].options().clone());
   }
-  const at::Tensor first = closure ? own.own->step(closure) : own.own->step();
-  if (loss != nullptr) *loss = first;
-  static_cast<void>(replica);
+  return closure ? own.own->step(closure) : own.own->step();
 }
 
 namespace {
@@ -251,7 +248,7 @@ void OptimizerCore::step() {
   }
   if (any(own.replicated)) {
     if (!own.reduced && state_->num_replicas() > 1) state_->reduce(replica, own, present, /*replicated_only=*/true);
-    state_->step_own(replica, own, nullptr, nullptr);
+    state_->step_own(own, nullptr);
   }
   for (const at::Tensor& parameter : own.parameters) {
     if (!parameter.is_inference()) parameter.unsafeGetTensorImpl()->bump_version();
@@ -270,8 +267,7 @@ at::Tensor OptimizerCore::step(const std::function<at::Tensor()>& closure) {
     if (state_->num_replicas() == 1) return loss;
     return state_->setup.strategy->group(replica).all_reduce(loss.detach(), ReduceOp::Sum);
   };
-  at::Tensor loss;
-  state_->step_own(replica, own, over_all, &loss);
+  at::Tensor loss = state_->step_own(own, over_all);
   own.reduced = false;
   return loss;
 }
