@@ -76,6 +76,13 @@ std::vector<torch::Library> register_kernels() {
   return libraries;
 }
 
+/// Keeps the kernels registered to the very end: LibTorch's dispatcher may be gone before our own static objects are.
+union NeverDestroyed {
+  explicit NeverDestroyed(std::vector<torch::Library> registered) : libraries(std::move(registered)) {}
+  ~NeverDestroyed() {}
+  std::vector<torch::Library> libraries;
+};
+
 at::Generator new_generator(c10::Device device) {
   if (device.is_cpu()) return at::make_generator<at::CPUGeneratorImpl>();
   return at::globalContext().defaultGenerator(device).clone();
@@ -104,11 +111,7 @@ uint64_t replica_seed(uint64_t run_seed, int replica) {
   return z ^ (z >> 31);
 }
 
-void install_replica_random() {
-  // Never destroyed: LibTorch's dispatcher may be gone by then, and replicas of static strategies still run.
-  static const auto* libraries = new std::vector<torch::Library>(register_kernels());
-  static_cast<void>(libraries);
-}
+void install_replica_random() { static const NeverDestroyed libraries{register_kernels()}; }
 
 ReplicaRandom::ReplicaRandom(RunSeed& seed, int replica)
     : seed_(seed), replica_(replica), before_(random_of_this_thread), include_(kRandomMode) {
