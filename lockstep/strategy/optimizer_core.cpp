@@ -28,6 +28,9 @@ struct Replica {
   bool reduced = false;
 };
 
+/// What the gradients of one parameter are, over all replicas: none has one, all are dense, or one is sparse.
+enum Presence : char { kAbsent, kDense, kSparse };
+
 bool can_be_shared(const at::Tensor& parameter) {
   return parameter.device().is_cpu() && parameter.is_contiguous() && parameter.numel() > 0 &&
          parameter.is_floating_point();
@@ -57,7 +60,8 @@ struct OptimizerCore::State {
   void meet(int replica, const char* operation, UpdateOffer& mine,
             const std::function<void(const std::vector<const UpdateOffer*>&)>& work);
 
-  void update(int replica, Replica& own, const std::vector<const UpdateOffer*>& offers);
+  void update(int replica, Replica& own, const std::vector<const UpdateOffer*>& offers,
+              const std::vector<char>& present);
   void average_buffers(int replica, const std::vector<const UpdateOffer*>& offers);
   void reduce(int replica, Replica& own, const std::vector<char>& present, bool replicated_only);
   at::Tensor step_own(Replica& own, const std::function<at::Tensor()>& closure);
@@ -144,11 +148,10 @@ void OptimizerCore::State::meet(int replica, const char* operation, UpdateOffer&
   meeting.finish();
 }
 
-void OptimizerCore::State::update(int replica, Replica& own, const std::vector<const UpdateOffer*>& offers) {
+void OptimizerCore::State::update(int replica, Replica& own, const std::vector<const UpdateOffer*>& offers,
+                                  const std::vector<char>& present) {
   for (size_t p = 0; p < groups.size(); ++p) {
-    bool sparse = false;
-    for (const UpdateOffer* other : offers) sparse = sparse || other->has_sparse(p);
-    if (sparse && own.replicated[p] == 0) {
+    if (present[p] == kSparse && own.replicated[p] == 0) {
       own.replicated[p] = 1;
       own.own_is_stale = true;
     }
@@ -174,10 +177,10 @@ void OptimizerCore::State::reduce(int replica, Replica& own, const std::vector<c
   const comm::Group& group = setup.strategy->group(replica);
   std::vector<at::Tensor> dense;
   for (size_t p = 0; p < groups.size(); ++p) {
-    if (present[p] == 0 || (replicated_only && own.replicated[p] == 0)) continue;
+    if (present[p] == kAbsent || (replicated_only && own.replicated[p] == 0)) continue;
     at::Tensor& gradient = own.parameters[p].mutable_grad();
     if (!gradient.defined()) gradient = at::zeros_like(own.parameters[p]);
-    if (present[p] == 2) {
+    if (present[p] == kSparse) {
       gradient = group.all_reduce(gradient.is_sparse() ? gradient : gradient.to_sparse(1), ReduceOp::Sum);
     } else {
       if (!gradient.is_contiguous()) gradient = gradient.contiguous();
@@ -214,12 +217,13 @@ at::Tensor OptimizerCore::State::step_own(Replica& own, const std::function<at::
 
 namespace {
 
-/// 0 where no replica has a gradient, 2 where one has a sparse one, else 1.
+/// Returns for each parameter the strongest of what the replicas' gradients are.
 std::vector<char> presence(const std::vector<const UpdateOffer*>& offers) {
-  std::vector<char> present(offers[0]->gradients.size(), 0);
+  std::vector<char> present(offers[0]->gradients.size(), kAbsent);
   for (const UpdateOffer* offer : offers) {
     for (size_t p = 0; p < present.size(); ++p) {
-      if (offer->gradients[p].defined()) present[p] = std::max<char>(present[p], offer->has_sparse(p) ? 2 : 1);
+      if (offer->gradients[p].defined())
+        present[p] = std::max<char>(present[p], offer->has_sparse(p) ? kSparse : kDense);
     }
   }
   return present;
@@ -243,7 +247,7 @@ void OptimizerCore::step() {
     UpdateOffer mine = state_->offer(own);
     state_->meet(replica, "optimizer step", mine, [&](const std::vector<const UpdateOffer*>& offers) {
       present = presence(offers);
-      state_->update(replica, own, offers);
+      state_->update(replica, own, offers, present);
     });
   }
   if (any(own.replicated)) {

@@ -65,14 +65,12 @@ struct AllGatherFunction : torch::autograd::Function<AllGatherFunction> {
     at::AutoDispatchBelowADInplaceOrView below;
     ctx->saved_data["group"] = reinterpret_cast<int64_t>(group);
     ctx->saved_data["axis"] = axis;
-    std::vector<int64_t> offsets;
     std::vector<int64_t> lengths;
-    for (const at::Tensor& input : inputs) {
-      const at::Tensor sizes = group->all_gather(at::full({1}, input.size(axis), at::kLong), 0);
-      offsets.push_back(sizes.slice(0, 0, group->rank()).sum().item<int64_t>());
-      lengths.push_back(input.size(axis));
-    }
-    ctx->saved_data["offsets"] = offsets;
+    for (const at::Tensor& input : inputs) lengths.push_back(input.size(axis));
+    const at::Tensor all_lengths = group->all_gather(at::tensor(lengths, at::kLong).unsqueeze(0), 0);
+    const at::Tensor before = all_lengths.slice(0, 0, group->rank()).sum(0);
+    ctx->saved_data["offsets"] =
+        std::vector<int64_t>(before.data_ptr<int64_t>(), before.data_ptr<int64_t>() + before.numel());
     ctx->saved_data["lengths"] = lengths;
     return group->all_gather(inputs, axis);
   }

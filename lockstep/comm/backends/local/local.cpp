@@ -32,18 +32,7 @@ class LocalGroup : public GroupImpl {
 
   void do_all_reduce(at::TensorList inputs, at::TensorList outputs, ReduceOp op,
                      const CommunicationOptions& options) override {
-    Call call{.operation = "all_reduce", .inputs = inputs, .outputs = outputs, .reduce_op = op};
-    if (!on_cpu(inputs)) {
-      reduce_anywhere(call, outputs, options);
-      return;
-    }
-    Parcel parcel(inputs, outputs);
-    call.payload = &parcel;
-    Meeting meeting(*rendezvous_, rank_, call, options.timeout());
-    const auto parcels = parcels_of(meeting.calls());
-    reduce_part(view(parcels), view(parcels), op, cut(parcel.bytes(), rank_), cut(parcel.bytes(), rank_ + 1));
-    meeting.finish();
-    parcel.deliver();
+    reduce_to_targets({.operation = "all_reduce", .inputs = inputs, .outputs = outputs, .reduce_op = op}, options);
   }
 
   std::vector<at::Tensor> do_all_reduce_sparse(at::TensorList inputs, ReduceOp op,
@@ -56,19 +45,8 @@ class LocalGroup : public GroupImpl {
 
   void do_reduce(at::TensorList inputs, at::TensorList outputs, ReduceOp op, int root,
                  const CommunicationOptions& options) override {
-    Call call{.operation = "reduce", .inputs = inputs, .outputs = outputs, .reduce_op = op, .root = root};
-    if (!on_cpu(inputs)) {
-      reduce_anywhere(call, outputs, options);
-      return;
-    }
-    Parcel parcel(inputs, outputs);
-    call.payload = &parcel;
-    Meeting meeting(*rendezvous_, rank_, call, options.timeout());
-    const auto parcels = parcels_of(meeting.calls());
-    const Parcel* const target = parcels[static_cast<size_t>(root)];
-    reduce_part(view(parcels), {&target, 1}, op, cut(parcel.bytes(), rank_), cut(parcel.bytes(), rank_ + 1));
-    meeting.finish();
-    parcel.deliver();
+    reduce_to_targets({.operation = "reduce", .inputs = inputs, .outputs = outputs, .reduce_op = op, .root = root},
+                      options);
   }
 
   void do_broadcast(at::TensorList inputs, at::TensorList outputs, int root,
@@ -140,6 +118,23 @@ class LocalGroup : public GroupImpl {
   int64_t cut(int64_t bytes, int rank) const {
     const int64_t lines = bytes / Parcel::kAlignment;
     return lines / size() * rank * Parcel::kAlignment + std::min<int64_t>(rank, lines % size()) * Parcel::kAlignment;
+  }
+
+  /// Reduces, each rank its part, into the outputs of the call's root, or of all ranks where it has none.
+  void reduce_to_targets(Call call, const CommunicationOptions& options) {
+    if (!on_cpu(call.inputs)) {
+      reduce_anywhere(call, call.outputs, options);
+      return;
+    }
+    Parcel parcel(call.inputs, call.outputs);
+    call.payload = &parcel;
+    Meeting meeting(*rendezvous_, rank_, call, options.timeout());
+    const auto parcels = parcels_of(meeting.calls());
+    const auto all = view(parcels);
+    const auto targets = call.root < 0 ? all : all.subspan(static_cast<size_t>(call.root), 1);
+    reduce_part(all, targets, call.reduce_op, cut(parcel.bytes(), rank_), cut(parcel.bytes(), rank_ + 1));
+    meeting.finish();
+    parcel.deliver();
   }
 
   void reduce_anywhere(const Call& call, at::TensorList outputs, const CommunicationOptions& options) {
