@@ -9,9 +9,11 @@
 /// Errors that lockstep raises.
 ///
 /// Wrong arguments are LibTorch's own types (`c10::ValueError`, `c10::TypeError`, `c10::IndexError`,
-/// `c10::NotImplementedError`). Three more say what LibTorch has no word for; all are `c10::Error`:
+/// `c10::NotImplementedError`). Five more say what LibTorch has no word for; all are `c10::Error`:
 ///   - ContextError: a legal call in the wrong place, for example `run` inside `run`;
 ///   - CollectiveError: replicas disagree, one of them left, or a wait ran out of time;
+///   - DataError: a file is missing, damaged or not what it should be; the message has file, offset and record;
+///   - EndOfData: `get_next` was called where there is no next element;
 ///   - InternalError: a bug of lockstep itself.
 ///
 /// A message reads `[operation] rule: name=value, ...; what to do`.
@@ -22,6 +24,14 @@ class LOCKSTEP_API ContextError : public c10::Error {
 };
 
 class LOCKSTEP_API CollectiveError : public c10::Error {
+  using Error::Error;
+};
+
+class LOCKSTEP_API DataError : public c10::Error {
+  using Error::Error;
+};
+
+class LOCKSTEP_API EndOfData : public c10::Error {
   using Error::Error;
 };
 
@@ -45,6 +55,7 @@ class LOCKSTEP_API InternalError : public c10::Error {
 #define LOCKSTEP_CHECK_IMPLEMENTED(condition, ...) LOCKSTEP_CHECK_AS(::c10::NotImplementedError, condition, __VA_ARGS__)
 #define LOCKSTEP_CHECK_CONTEXT(condition, ...) LOCKSTEP_CHECK_AS(::lockstep::ContextError, condition, __VA_ARGS__)
 #define LOCKSTEP_CHECK_COLLECTIVE(condition, ...) LOCKSTEP_CHECK_AS(::lockstep::CollectiveError, condition, __VA_ARGS__)
+#define LOCKSTEP_CHECK_DATA(condition, ...) LOCKSTEP_CHECK_AS(::lockstep::DataError, condition, __VA_ARGS__)
 
 /// States what must be true whatever the user does.
 #define LOCKSTEP_ASSERT(condition, ...)                                                                        \
