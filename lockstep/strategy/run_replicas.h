@@ -9,6 +9,7 @@
 #include <c10/util/FunctionRef.h>
 
 #include "lockstep/api.h"
+#include "lockstep/base/spread.h"
 #include "lockstep/value/regroup.h"
 
 /// Inside: the part of `run` that must know types; the rest is in `StrategyImpl::call_for_each_replica`.
@@ -20,18 +21,11 @@ LOCKSTEP_API void call_for_each_replica(StrategyImpl& strategy, c10::function_re
 LOCKSTEP_API int num_local_replicas(const StrategyImpl& strategy);
 LOCKSTEP_API bool distributes_values(const StrategyImpl& strategy);
 
-template <class F, class Tuple>
-inline constexpr bool kTakesElementsOf = false;
-template <class F, class... T>
-inline constexpr bool kTakesElementsOf<F, std::tuple<T...>> = std::is_invocable_v<F, T...>;
-template <class F, class A, class B>
-inline constexpr bool kTakesElementsOf<F, std::pair<A, B>> = std::is_invocable_v<F, A, B>;
-
 template <class F, class... Args>
 inline constexpr bool kSpreadsArgument = false;
 template <class F, class Arg>
 inline constexpr bool kSpreadsArgument<F, Arg> =
-    !std::is_invocable_v<F, selected_t<Arg>> && kTakesElementsOf<F, selected_t<Arg>>;
+    kSpreads<F, selected_t<Arg>>;
 
 /// Calls `fn` with what `replica` sees of the arguments.
 template <class F, class... Args>

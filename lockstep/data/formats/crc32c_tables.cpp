@@ -1,0 +1,46 @@
+#include <bit>
+
+#include "lockstep/data/formats/crc32c_impl.h"
+
+namespace lockstep::data::detail {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "words are taken as they lie in memory");
+
+constexpr uint32_t kPolynomial = 0x82f63b78U;  // of Castagnoli, bits reversed
+
+using Tables = std::array<std::array<uint32_t, 256>, 8>;
+
+constexpr Tables make_tables() {
+  Tables tables{};
+  for (uint32_t value = 0; value < 256; ++value) {
+    uint32_t state = value;
+    for (int bit = 0; bit < 8; ++bit) state = (state >> 1) ^ ((state & 1) != 0 ? kPolynomial : 0);
+    tables[0][value] = state;
+  }
+  for (size_t i = 1; i < tables.size(); ++i) {
+    for (size_t value = 0; value < 256; ++value) {
+      const uint32_t before = tables[i - 1][value];
+      tables[i][value] = (before >> 8) ^ tables[0][before & 255];
+    }
+  }
+  return tables;
+}
+
+constexpr Tables kTables = make_tables();
+
+}  // namespace
+
+uint32_t crc32c_by_tables(uint32_t state, const char* data, size_t size) {
+  for (; size >= 8; data += 8, size -= 8) {
+    const uint64_t word = load_word(data) ^ state;
+    state = 0;
+    for (size_t i = 0; i < 8; ++i) state ^= kTables[7 - i][(word >> (8 * i)) & 255];
+  }
+  for (; size > 0; ++data, --size) {
+    state = (state >> 8) ^ kTables[0][(state ^ static_cast<unsigned char>(*data)) & 255];
+  }
+  return state;
+}
+
+}  // namespace lockstep::data::detail

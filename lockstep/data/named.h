@@ -1,0 +1,73 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lockstep/api.h"
+#include "lockstep/data/codec.h"
+
+namespace lockstep::data {
+
+/// An element whose parts have names that only the data know: a parsed tf.Example, a sample of a tar shard, the arrays of
+/// an npz file. Parts become tensors when they are asked for.
+///
+/// ```
+/// auto train = data::tfrecords("train.tfrecord").map(data::parse_example(features)).batch(32);
+/// for (const data::Named& batch : train) model->forward(batch["image"]);
+/// ```
+class LOCKSTEP_API Named {
+ public:
+  Named() = default;
+
+  /// Returns a part as a tensor. An unknown name throws ValueError that lists the known ones.
+  at::Tensor operator[](std::string_view name) const { return get<at::Tensor>(name); }
+
+  /// Returns a part as T: a tensor, a number, Bytes, std::string, or a List of them after `batch`.
+  template <class T>
+  T get(std::string_view name) const {
+    return Codec<T>::from(leaf(name));
+  }
+
+  /// Sets a part; T is any of the same types.
+  template <class T>
+  void set(std::string name, T value) {
+    set_leaf(std::move(name), Codec<T>::to(std::move(value)));
+  }
+
+  bool contains(std::string_view name) const { return parts_.find(name) != parts_.end(); }
+  std::vector<std::string> names() const;
+  size_t size() const { return parts_.size(); }
+
+  const Leaf& leaf(std::string_view name) const;
+  void set_leaf(std::string name, Leaf leaf) { parts_.insert_or_assign(std::move(name), std::move(leaf)); }
+  auto begin() const { return parts_.begin(); }
+  auto end() const { return parts_.end(); }
+
+ private:
+  std::map<std::string, Leaf, std::less<>> parts_;
+};
+
+template <>
+struct Codec<Named> {
+  using Batched = Named;
+  static void write(detail::ElementWriter& writer, const Named& value) {
+    writer.size(value.size());
+    for (const auto& [name, leaf] : value) {
+      writer.key(name);
+      writer.leaf(leaf);
+    }
+  }
+  static Named read(detail::ElementReader& reader) {
+    Named value;
+    for (int64_t left = reader.size(); left > 0; --left) {
+      const std::string& name = reader.key();
+      value.set_leaf(name, std::move(reader.leaf()));
+    }
+    return value;
+  }
+};
+
+}  // namespace lockstep::data
