@@ -15,7 +15,8 @@
 #include "lockstep/data/list.h"
 #include "lockstep/data/number.h"
 
-/// Between a user's types and elements: `Codec<T>::write` takes a T apart into leaves, `Codec<T>::read` puts it together.
+/// Between a user's types and elements: `Codec<T>::write` takes a T apart into leaves, `Codec<T>::read` puts it
+/// together.
 ///
 /// Element types are nests (base/nest.h): tensors, numbers, texts and bytes inside tuples, pairs, arrays, vectors, maps
 /// with text keys, optionals, `torch::data::Example` and plain structs. Any other copyable type is passed on as it is.
@@ -273,21 +274,22 @@ template <class T>
 struct Codec<T> {
   using Batched = T;
   static void write(detail::ElementWriter& writer, T value) {
-    std::apply([&](auto&... field) { (Codec<std::remove_reference_t<decltype(field)>>::write(writer, std::move(field)), ...); },
-               nest::detail::tie_fields(value));
+    std::apply(
+        [&](auto&... field) {
+          (Codec<std::remove_reference_t<decltype(field)>>::write(writer, std::move(field)), ...);
+        },
+        nest::detail::tie_fields(value));
   }
   /// A batch of structs is one of the same type, so each field must be the type of its own batch.
   static constexpr bool kCanBatch = []<class... Field>(std::type_identity<std::tuple<Field&...>>) {
     return (std::is_same_v<Field, batched_t<Field>> && ...);
-  }
-  (std::type_identity<decltype(nest::detail::tie_fields(std::declval<T&>()))>{});
+  }(std::type_identity<decltype(nest::detail::tie_fields(std::declval<T&>()))>{});
 
   static T read(detail::ElementReader& reader) {
     using Fields = decltype(nest::detail::tie_fields(std::declval<T&>()));
     return [&]<class... Field>(std::type_identity<std::tuple<Field&...>>) {
       return T{Codec<Field>::read(reader)...};
-    }
-    (std::type_identity<Fields>{});
+    }(std::type_identity<Fields>{});
   }
 };
 

@@ -53,8 +53,8 @@ class Dataset {
     return elements;
   }
 
-  /// What is known of the elements. Of what a function of `map` returns that is what its first result shows: the function
-  /// is called once for it, unless `MapOptions::spec` says it or the source is a generator.
+  /// What is known of the elements. Of what a function of `map` returns that is what its first result shows: the
+  /// function is called once for it, unless `MapOptions::spec` says it or the source is a generator.
   ElementSpec element_spec() const { return node_->spec(); }
   /// How many elements there are, as far as that is known without reading.
   Cardinality cardinality() const { return node_->cardinality(); }
@@ -77,7 +77,8 @@ class Dataset {
     }));
   }
 
-  /// Calls `fn`, which returns a dataset, on each element, and gives the elements of those datasets one after the other.
+  /// Calls `fn`, which returns a dataset, on each element, and gives the elements of those datasets one after the
+  /// other.
   template <class F>
   auto flat_map(F fn) const {
     using Result = lockstep::detail::spread_result_t<F, T>;
@@ -112,16 +113,16 @@ class Dataset {
     return batched(detail::make_padded_batch(node_, size, std::move(options)));
   }
 
-  /// Puts elements of similar length together: those below boundaries[i] make batches of batch_sizes[i], padded; the last
-  /// of the batch_sizes is for those beyond.
+  /// Puts elements of similar length together: those below boundaries[i] make batches of batch_sizes[i], padded; the
+  /// last of the batch_sizes is for those beyond.
   template <class F>
   auto bucket_by_length(F length, std::vector<int64_t> boundaries, std::vector<int64_t> batch_sizes,
                         BucketOptions options = {}) const {
     auto erased = [length = std::move(length)](Element& element) mutable {
       return static_cast<int64_t>(lockstep::detail::call_spread(length, detail::decode<T>(element)));
     };
-    return batched(
-        detail::make_bucket_by_length(node_, std::move(erased), std::move(boundaries), std::move(batch_sizes), options));
+    return batched(detail::make_bucket_by_length(node_, std::move(erased), std::move(boundaries),
+                                                 std::move(batch_sizes), options));
   }
 
   /// Takes batches apart again, into their rows.
@@ -147,9 +148,7 @@ class Dataset {
   Dataset skip(int64_t count) const { return Dataset(detail::make_skip(node_, count)); }
 
   /// Goes on with the elements of `other`.
-  Dataset concatenate(const Dataset& other) const {
-    return Dataset(detail::make_concatenate(node_, other.node_));
-  }
+  Dataset concatenate(const Dataset& other) const { return Dataset(detail::make_concatenate(node_, other.node_)); }
 
   /// Keeps all elements in memory as they are first met; later epochs read them there.
   Dataset cache() const { return Dataset(detail::make_cache(node_, "")); }
@@ -182,9 +181,10 @@ class Dataset {
   }
 
   static auto batched(NodePtr node) {
-    static_assert(kCanBatch<T>,
-                  "a batch of a struct is the same struct, so all its fields must be tensors: make numbers and texts of it "
-                  "tensors, or map to a tuple");
+    static_assert(
+        kCanBatch<T>,
+        "a batch of a struct is the same struct, so all its fields must be tensors: make numbers and texts of it "
+        "tensors, or map to a tuple");
     return Dataset<batched_t<T>>(std::move(node));
   }
 

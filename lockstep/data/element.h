@@ -21,8 +21,8 @@ struct Layout {
   friend bool operator==(const Layout&, const Layout&) = default;
 };
 
-/// Inside: one element of a dataset with its type erased: the leaves, depth first. `Codec<T>` (codec.h) makes it from a T
-/// and a T from it.
+/// Inside: one element of a dataset with its type erased: the leaves, depth first. `Codec<T>` (codec.h) makes it from a
+/// T and a T from it.
 struct Element {
   c10::SmallVector<Leaf, 2> leaves;
   /// Null for types whose structure is fixed.

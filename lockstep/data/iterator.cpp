@@ -45,8 +45,9 @@ void ElementIterator::restore(const Position& position) {
   iteration_.epoch = position.epoch;
   iterator_ = node_->iterator(iteration_);
   taken_ = iterator_->skip(position.taken);
-  LOCKSTEP_CHECK_VALUE(taken_ == position.taken, "[restore] the dataset has fewer elements than were taken of it: ",
-                       "elements=", taken_, ", taken=", position.taken, "; did its files change?");
+  LOCKSTEP_CHECK_VALUE(taken_ == position.taken,
+                       "[restore] the dataset has fewer elements than were taken of it: ", "elements=", taken_,
+                       ", taken=", position.taken, "; did its files change?");
 }
 
 }  // namespace detail

@@ -58,8 +58,8 @@ class Iterator {
  public:
   explicit Iterator(detail::ElementIterator iterator) : iterator_(std::move(iterator)) {}
 
-  /// Returns the next element, or nothing at the end. An exception of a function or a reader comes out here, at the place
-  /// of the element it concerns; the call after it goes on behind that element where the data allow.
+  /// Returns the next element, or nothing at the end. An exception of a function or a reader comes out here, at the
+  /// place of the element it concerns; the call after it goes on behind that element where the data allow.
   std::optional<T> next() {
     if (!iterator_.next(element_)) return std::nullopt;
     return detail::decode<T>(element_);

@@ -20,8 +20,9 @@
 /// Inside: the leaves of dataset elements. Between the typed ends of a pipeline an element is a short list of these.
 ///
 /// Making a LibTorch tensor costs about a microsecond, which is more than most elements need in all. So a leaf is a
-/// tensor only where a user's function made one: numbers stay numbers, and a row of a tensor, of a record or of a mapped
-/// file stays a pointer to its bytes until `batch` copies them to their place, or a function asks for the tensor.
+/// tensor only where a user's function made one: numbers stay numbers, and a row of a tensor, of a record or of a
+/// mapped file stays a pointer to its bytes until `batch` copies them to their place, or a function asks for the
+/// tensor.
 namespace lockstep::data {
 
 struct Leaf;

@@ -11,8 +11,8 @@
 
 namespace lockstep::data {
 
-/// An element whose parts have names that only the data know: a parsed tf.Example, a sample of a tar shard, the arrays of
-/// an npz file. Parts become tensors when they are asked for.
+/// An element whose parts have names that only the data know: a parsed tf.Example, a sample of a tar shard, the arrays
+/// of an npz file. Parts become tensors when they are asked for.
 ///
 /// ```
 /// auto train = data::tfrecords("train.tfrecord").map(data::parse_example(features)).batch(32);

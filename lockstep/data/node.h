@@ -41,8 +41,9 @@ class LOCKSTEP_API NodeIterator {
   /// iterator stands behind the element that could not be made.
   virtual bool next(Element& element) = 0;
 
-  /// Passes over up to `count` elements as if `next` had been called, and returns how many there were. Makes the position
-  /// of an iterator cheap to restore: functions of `map` are not called and bytes are not read where that can be known.
+  /// Passes over up to `count` elements as if `next` had been called, and returns how many there were. Makes the
+  /// position of an iterator cheap to restore: functions of `map` are not called and bytes are not read where that can
+  /// be known.
   virtual int64_t skip(int64_t count);
 };
 

@@ -13,10 +13,11 @@ namespace lockstep::data {
 struct MapOptions {
   /// How many threads call the function. With one it is called by the thread that asks for the next element.
   int num_threads = 1;
-  /// Whether results keep the order of the input. Without it a slow element holds up nothing, but the order differs from
-  /// run to run, and the position of an iterator cannot be restored exactly.
+  /// Whether results keep the order of the input. Without it a slow element holds up nothing, but the order differs
+  /// from run to run, and the position of an iterator cannot be restored exactly.
   bool ordered = true;
-  /// Results that may wait to be fetched, in elements; 0 means twice the number of threads, and more for quick functions.
+  /// Results that may wait to be fetched, in elements; 0 means twice the number of threads, and more for quick
+  /// functions.
   int64_t buffer_size = 0;
   /// What the function returns, where `element_spec` should not find it out by calling it on the first element.
   std::optional<ElementSpec> spec;
@@ -45,7 +46,8 @@ struct PaddedBatchOptions {
 struct BucketOptions {
   bool drop_remainder = false;
   double padding_value = 0.0;
-  /// Whether sequences are padded to their bucket's upper end, so that shapes repeat, and not to the longest of the batch.
+  /// Whether sequences are padded to their bucket's upper end, so that shapes repeat, and not to the longest of the
+  /// batch.
   bool pad_to_bucket_boundary = false;
 };
 

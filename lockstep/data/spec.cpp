@@ -44,7 +44,7 @@ std::ostream& operator<<(std::ostream& out, const PartialShape& shape) {
 }
 
 std::ostream& operator<<(std::ostream& out, const LeafSpec& spec) {
-  const char* name = spec.kind == LeafSpec::Kind::Tensor ? "TensorSpec"
+  const char* name = spec.kind == LeafSpec::Kind::Tensor  ? "TensorSpec"
                      : spec.kind == LeafSpec::Kind::Bytes ? "BytesSpec"
                      : spec.kind == LeafSpec::Kind::List  ? "ListSpec"
                                                           : "OtherSpec";

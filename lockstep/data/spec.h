@@ -21,7 +21,7 @@ class LOCKSTEP_API PartialShape {
 
   /// Unknown rank.
   PartialShape() = default;
-  PartialShape(std::vector<Dim> dims) : dims_(std::move(dims)) {}                      // NOLINT
+  PartialShape(std::vector<Dim> dims) : dims_(std::move(dims)) {}  // NOLINT
   PartialShape(std::initializer_list<Dim> dims) : dims_(std::vector<Dim>(dims)) {}
   static PartialShape of(at::IntArrayRef sizes) { return std::vector<Dim>(sizes.begin(), sizes.end()); }
 

@@ -22,8 +22,7 @@ struct StaticSpec {
       using Fields = decltype(nest::detail::tie_fields(std::declval<T&>()));
       return [&]<class... Field>(std::type_identity<std::tuple<Field&...>>) {
         return (StaticSpec<Field>::add(leaves) && ...);
-      }
-      (std::type_identity<Fields>{});
+      }(std::type_identity<Fields>{});
     } else if constexpr (nest::kIsLeaf<T>) {
       leaves.push_back({LeafSpec::Kind::Other, std::nullopt, PartialShape::of({})});
     } else {

@@ -9,8 +9,8 @@
 #include "lockstep/data/node.h"
 #include "lockstep/data/options.h"
 
-/// Inside: what makes the nodes of transforms. Each is implemented in the file of its name in transforms/; arguments are
-/// checked there.
+/// Inside: what makes the nodes of transforms. Each is implemented in the file of its name in transforms/; arguments
+/// are checked there.
 namespace lockstep::data::detail {
 
 using DatasetFunction = std::function<NodePtr(Element&)>;

@@ -22,6 +22,10 @@ namespace lockstep::detail {
 /// The seed of one `run`: drawn from the default generator when the first replica needs it.
 class LOCKSTEP_API RunSeed {
  public:
+  RunSeed() = default;
+  /// A seed that is known already.
+  explicit RunSeed(uint64_t seed) : drawn_(true), seed_(seed) {}
+
   uint64_t get();
   /// Forgets the seed: the next `get` draws a new one.
   void reset();

@@ -11,9 +11,9 @@
 /// Inside: how elements become a batch. Every element is copied once, straight to its place.
 namespace lockstep::data::detail {
 
-/// Collects up to `capacity` elements of one shape. The tensors of the batch are made when the first element shows their
-/// sizes; numbers, rows and dense tensors on the CPU are then copied into them, bytes and values of users' types are kept
-/// in lists, tensors on other devices are stacked at the end.
+/// Collects up to `capacity` elements of one shape. The tensors of the batch are made when the first element shows
+/// their sizes; numbers, rows and dense tensors on the CPU are then copied into them, bytes and values of users' types
+/// are kept in lists, tensors on other devices are stacked at the end.
 class BatchAssembler {
  public:
   struct Options {
@@ -28,7 +28,8 @@ class BatchAssembler {
   BatchAssembler(BatchAssembler&&) noexcept;
   BatchAssembler& operator=(BatchAssembler&&) noexcept;
 
-  /// Adds one element. Throws ValueError that names the element's number and both shapes where it differs from the first.
+  /// Adds one element. Throws ValueError that names the element's number and both shapes where it differs from the
+  /// first.
   void add(Element& element);
   int64_t size() const { return size_; }
 

@@ -1,0 +1,77 @@
+#include "lockstep/base/error.h"
+#include "lockstep/data/transforms.h"
+#include "lockstep/data/transforms/assemble.h"
+
+namespace lockstep::data::detail {
+namespace {
+
+class BatchIterator final : public NodeIterator {
+ public:
+  BatchIterator(std::unique_ptr<NodeIterator> input, int64_t size, BatchOptions options, bool pin_memory)
+      : input_(std::move(input)),
+        size_(size),
+        options_(options),
+        assembler_({.capacity = size, .pin_memory = pin_memory, .operation = "batch"}) {}
+
+  bool next(Element& batch) override {
+    while (assembler_.size() < size_ && input_->next(element_)) assembler_.add(element_);
+    const bool complete = assembler_.size() == size_;
+    if (assembler_.size() == 0 || (!complete && options_.drop_remainder)) return false;
+    assembler_.finish(batch);
+    return true;
+  }
+
+  int64_t skip(int64_t count) override {
+    const int64_t rows = input_->skip(count * size_);
+    return options_.drop_remainder ? rows / size_ : (rows + size_ - 1) / size_;
+  }
+
+ private:
+  std::unique_ptr<NodeIterator> input_;
+  int64_t size_;
+  BatchOptions options_;
+  BatchAssembler assembler_;
+  Element element_;
+};
+
+class BatchNode final : public UnaryNode {
+ public:
+  BatchNode(NodePtr input, int64_t size, BatchOptions options)
+      : UnaryNode(std::move(input)), size_(size), options_(options) {}
+
+  std::string name() const override {
+    return c10::str("batch(", size_, options_.drop_remainder ? ", drop_remainder)" : ")");
+  }
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return make_node<BatchNode>(std::move(inputs[0]), size_, options_);
+  }
+  std::unique_ptr<NodeIterator> iterator(const Iteration& iteration) const override {
+    return std::make_unique<BatchIterator>(input()->iterator(iteration), size_, options_, iteration.pin_memory);
+  }
+  ElementSpec spec() const override {
+    const PartialShape::Dim rows = options_.drop_remainder ? PartialShape::Dim(size_) : std::nullopt;
+    return input()->spec().map_leaves([&](LeafSpec leaf) {
+      if (leaf.kind != LeafSpec::Kind::Tensor) return LeafSpec{LeafSpec::Kind::List, std::nullopt, PartialShape{rows}};
+      leaf.shape = leaf.shape.with_leading(rows);
+      return leaf;
+    });
+  }
+  Cardinality cardinality() const override {
+    return input()->cardinality().map(
+        [&](int64_t count) { return options_.drop_remainder ? count / size_ : (count + size_ - 1) / size_; });
+  }
+  std::optional<int64_t> batch_size() const override { return size_; }
+
+ private:
+  int64_t size_;
+  BatchOptions options_;
+};
+
+}  // namespace
+
+NodePtr make_batch(NodePtr input, int64_t size, BatchOptions options) {
+  LOCKSTEP_CHECK_VALUE(size >= 1, "[batch] the size must be at least 1: size=", size);
+  return make_node<BatchNode>(std::move(input), size, options);
+}
+
+}  // namespace lockstep::data::detail

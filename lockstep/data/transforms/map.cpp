@@ -1,0 +1,115 @@
+#include "lockstep/data/transforms/map.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/transforms.h"
+#include "lockstep/device/random.h"
+
+namespace lockstep::data::detail {
+namespace {
+
+class MapIterator final : public NodeIterator {
+ public:
+  MapIterator(std::unique_ptr<NodeIterator> input, MapFunction fn) : input_(std::move(input)), fn_(std::move(fn)) {}
+
+  bool next(Element& element) override {
+    if (!input_->next(in_)) return false;
+    fn_(ordinal_++, in_, element);
+    return true;
+  }
+
+  int64_t skip(int64_t count) override {
+    const int64_t skipped = input_->skip(count);
+    ordinal_ += skipped;
+    return skipped;
+  }
+
+ private:
+  std::unique_ptr<NodeIterator> input_;
+  MapFunction fn_;
+  int64_t ordinal_ = 0;
+  Element in_;
+};
+
+/// Whether nothing is left to find out.
+bool is_complete(const ElementSpec& spec) {
+  return spec.leaves && std::all_of(spec.leaves->begin(), spec.leaves->end(), [](const LeafSpec& leaf) {
+           return leaf.kind != LeafSpec::Kind::Tensor || (leaf.dtype && leaf.shape.has_rank());
+         });
+}
+
+bool has_unknown_rows(const ElementSpec& spec) {
+  return !spec.leaves || std::any_of(spec.leaves->begin(), spec.leaves->end(), [](const LeafSpec& leaf) {
+    return !leaf.shape.has_rank() || (leaf.shape.rank() > 0 && !leaf.shape.leading());
+  });
+}
+
+class MapNode final : public UnaryNode {
+ public:
+  MapNode(NodePtr input, ElementFunction fn, ElementSpec result, MapOptions options)
+      : UnaryNode(std::move(input)), fn_(std::move(fn)), result_(std::move(result)), options_(std::move(options)) {}
+
+  std::string name() const override { return "map()"; }
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return make_node<MapNode>(std::move(inputs[0]), fn_, result_, options_);
+  }
+
+  std::unique_ptr<NodeIterator> iterator(const Iteration& iteration) const override {
+    MapFunction fn(fn_, random_seed(std::nullopt, depth(), iteration));
+    auto input_iterator = input()->iterator(iteration);
+    if (options_.num_threads == 1) return std::make_unique<MapIterator>(std::move(input_iterator), std::move(fn));
+    return make_parallel_map_iterator(std::move(input_iterator), std::move(fn), options_);
+  }
+
+  ElementSpec spec() const override {
+    if (options_.spec) return *options_.spec;
+    if (is_complete(result_) || !input()->is_replayable()) return result_;
+    std::call_once(probed_, [this] { seen_ = probe(); });
+    return seen_;
+  }
+
+ private:
+  /// Calls the function on the first element. Where the input's number of rows is not known before, that of the result
+  /// is not either.
+  ElementSpec probe() const {
+    Element in;
+    Element out;
+    if (!input()->iterator({})->next(in)) return result_;
+    MapFunction(fn_, 0)(0, in, out);
+    const bool unknown_rows = has_unknown_rows(input()->spec());
+    return ElementSpec::of(out).map_leaves([&](LeafSpec leaf) {
+      if (unknown_rows && leaf.shape.rank() > 0) leaf.shape = leaf.shape.without_leading().with_leading(std::nullopt);
+      return leaf;
+    });
+  }
+
+  ElementFunction fn_;
+  ElementSpec result_;
+  MapOptions options_;
+  mutable std::once_flag probed_;
+  mutable ElementSpec seen_;
+};
+
+}  // namespace
+
+MapFunction::MapFunction(ElementFunction fn, uint64_t seed) : fn_(std::move(fn)), seed_(seed) {
+  lockstep::detail::install_replica_random();
+}
+
+void MapFunction::operator()(int64_t ordinal, Element& in, Element& out) {
+  lockstep::detail::RunSeed seed(SmallRandom(seed_ + static_cast<uint64_t>(ordinal)).next());
+  const lockstep::detail::ReplicaRandom random(seed, 0);
+  fn_(in, out);
+}
+
+NodePtr make_map(NodePtr input, ElementFunction fn, ElementSpec result, MapOptions options) {
+  LOCKSTEP_CHECK_VALUE(options.num_threads >= 1,
+                       "[map] there must be at least one thread: num_threads=", options.num_threads);
+  LOCKSTEP_CHECK_VALUE(options.buffer_size >= 0,
+                       "[map] the buffer must not be negative: buffer_size=", options.buffer_size);
+  return make_node<MapNode>(std::move(input), std::move(fn), std::move(result), std::move(options));
+}
+
+}  // namespace lockstep::data::detail
