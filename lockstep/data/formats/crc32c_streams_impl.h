@@ -22,8 +22,8 @@ void step_lines(const char* data, size_t distance, std::array<uint32_t, 3>& stat
   }
 }
 
-/// The instruction's result comes after two or three cycles, but a new one starts in each: three parts of `kLength` bytes
-/// go side by side, and are joined as if the one before had been followed by zeros.
+/// The instruction's result comes after two or three cycles, but a new one starts in each: three parts of `kLength`
+/// bytes go side by side, and are joined as if the one before had been followed by zeros.
 template <class Step, size_t kLength>
 uint32_t by_threes(uint32_t state, const char*& data, size_t& size) {
   static const Crc32cZeros<kLength> zeros;

@@ -13,8 +13,6 @@ struct SseStep {
 
 }  // namespace
 
-Crc32cFunction crc32c_by_hardware() {
-  return __builtin_cpu_supports("sse4.2") ? &crc32c_by_streams<SseStep> : nullptr;
-}
+Crc32cFunction crc32c_by_hardware() { return __builtin_cpu_supports("sse4.2") ? &crc32c_by_streams<SseStep> : nullptr; }
 
 }  // namespace lockstep::data::detail
