@@ -14,8 +14,6 @@
 namespace lockstep::data::detail {
 namespace {
 
-constexpr size_t kPendingBytes = size_t{256} << 10;
-
 class PrivateMap final : public Buffer {
  public:
   PrivateMap(void* memory, size_t size) : memory_(memory), size_(size) {}
@@ -34,6 +32,11 @@ struct Descriptor {
     if (number >= 0) ::close(number);
   }
 };
+
+std::string partial_path(const std::string& path) {
+  static std::atomic<uint64_t> count{0};
+  return c10::str(path, ".", ::getpid(), "-", count++, ".partial");
+}
 
 }  // namespace
 
@@ -56,62 +59,26 @@ c10::intrusive_ptr<Buffer> map_private(const std::string& path, std::string_view
   return c10::make_intrusive<PrivateMap>(memory, size);
 }
 
-OutputFile::OutputFile(std::string path, std::string operation)
-    : path_(std::move(path)), operation_(std::move(operation)) {
-  static std::atomic<uint64_t> count{0};
-  partial_path_ = c10::str(path_, ".", ::getpid(), "-", count++, ".partial");
-  descriptor_ = ::open(partial_path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) fail("could not be made");
+WholeFile::WholeFile(std::string path, std::string operation)
+    : path_(std::move(path)), operation_(std::move(operation)), file_(partial_path(path_), operation_) {}
+
+WholeFile::~WholeFile() {
+  if (!completed()) ::unlink(file_.path().c_str());
 }
 
-OutputFile::~OutputFile() {
-  if (descriptor_ < 0) return;
-  ::close(descriptor_);
-  ::unlink(partial_path_.c_str());
-}
-
-void OutputFile::fail(std::string_view what) const {
-  const int code = errno;
-  throw DataError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-                  c10::str("[", operation_, "] the file ", what, ": file=\"", path_, "\" (", std::strerror(code), ")"));
-}
-
-void OutputFile::write(std::string_view bytes) {
+void WholeFile::write(std::string_view bytes) {
   LOCKSTEP_CHECK_VALUE(!completed(), "[", operation_, "] the file is complete: file=\"", path_, "\"");
+  file_.write(bytes);
   position_ += bytes.size();
-  if (pending_.size() + bytes.size() <= kPendingBytes) {
-    pending_ += bytes;
-    return;
-  }
-  write_out(pending_);
-  pending_.clear();
-  if (bytes.size() >= kPendingBytes) {
-    write_out(bytes);
-  } else {
-    pending_ = bytes;
-  }
 }
 
-void OutputFile::write_out(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail("could not be written");
-    bytes.remove_prefix(static_cast<size_t>(written));
-  }
-}
-
-void OutputFile::complete() {
+void WholeFile::complete() {
   if (completed()) return;
-  write_out(pending_);
-  pending_.clear();
-  // A full disk may show only now.
-  const int closed = ::close(std::exchange(descriptor_, -1));
-  if (closed == 0 && std::rename(partial_path_.c_str(), path_.c_str()) == 0) return;
-  const int code = errno;
-  ::unlink(partial_path_.c_str());
-  errno = code;
-  fail("could not be completed");
+  file_.flush();
+  file_.close();
+  LOCKSTEP_CHECK_DATA(std::rename(file_.path().c_str(), path_.c_str()) == 0, "[", operation_,
+                      "] the file could not be renamed: from=\"", file_.path(), "\", to=\"", path_, "\" (",
+                      std::strerror(errno), ")");
 }
 
 }  // namespace lockstep::data::detail

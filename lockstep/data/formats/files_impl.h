@@ -7,6 +7,7 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include "lockstep/data/bytes.h"
+#include "lockstep/data/formats/growing_file.h"
 
 /// Files as the formats read and write them.
 namespace lockstep::data::detail {
@@ -17,31 +18,26 @@ c10::intrusive_ptr<Buffer> map_private(const std::string& path, std::string_view
 
 /// A file that appears under its name only when it is complete: it is written beside it, as `<path>.<number>.partial`.
 /// Every function throws DataError that names the operation and the file. Not to be shared between threads.
-class OutputFile {
+class WholeFile {
  public:
-  OutputFile(std::string path, std::string operation);
+  WholeFile(std::string path, std::string operation);
   /// Removes what was written, unless it was completed.
-  ~OutputFile();
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
+  ~WholeFile();
+  WholeFile(const WholeFile&) = delete;
+  WholeFile& operator=(const WholeFile&) = delete;
 
   void write(std::string_view bytes);
   /// Bytes written so far.
   uint64_t position() const { return position_; }
-  /// Writes what is left and gives the file its name. Nothing may be written afterwards.
+  /// Gives the file its name. Nothing may be written afterwards.
   void complete();
-  bool completed() const { return descriptor_ < 0; }
+  bool completed() const { return !file_.is_open(); }
 
  private:
-  void write_out(std::string_view bytes);
-  [[noreturn]] void fail(std::string_view what) const;
-
   std::string path_;
-  std::string partial_path_;
   std::string operation_;
-  std::string pending_;
+  GrowingFile file_;
   uint64_t position_ = 0;
-  int descriptor_ = -1;
 };
 
 }  // namespace lockstep::data::detail

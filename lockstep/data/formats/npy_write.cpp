@@ -79,7 +79,7 @@ std::string_view memory_of(const at::Tensor& tensor) {
 void save_npy(const std::string& path, const at::Tensor& tensor) {
   const std::string header = detail::npy_header_of(tensor, "save_npy");
   const at::Tensor written = detail::writable_npy(tensor);
-  detail::OutputFile file(path, "save_npy");
+  detail::WholeFile file(path, "save_npy");
   file.write(header);
   file.write(detail::memory_of(written));
   file.complete();
