@@ -65,6 +65,9 @@ enum class Role {
   Shuffle,
   /// Keeps a part of its input for one worker among several.
   Shard,
+  /// What it gives depends on all that came before it, so that no part of the files can be left out (enumerate,
+  /// buckets).
+  Opaque,
 };
 
 class LOCKSTEP_API Node : public std::enable_shared_from_this<Node> {
@@ -87,6 +90,12 @@ class LOCKSTEP_API Node : public std::enable_shared_from_this<Node> {
 
   /// The size of the batches that this node gives, as far as the graph shows it, although the last one may be smaller.
   virtual std::optional<int64_t> batch_size() const { return std::nullopt; }
+
+  /// The size that every batch but the last one is certain to have, so that rows can be passed over without being made.
+  virtual std::optional<int64_t> uniform_batch_size() const { return std::nullopt; }
+
+  /// Whether it insists on a number of elements. Such a node is dropped where workers get a part of the files.
+  virtual bool asserts_cardinality() const { return false; }
 
   /// Whether going through it once more is free of side effects. False for what a user's generator gives.
   virtual bool is_replayable() const;

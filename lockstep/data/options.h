@@ -20,12 +20,12 @@ struct MapOptions {
   /// functions.
   int64_t buffer_size = 0;
   /// What the function returns, where `element_spec` should not find it out by calling it on the first element.
-  std::optional<ElementSpec> spec;
+  std::optional<ElementSpec> spec = std::nullopt;
 };
 
 struct ShuffleOptions {
   /// Where the random order starts; without one it follows `torch::manual_seed`.
-  std::optional<uint64_t> seed;
+  std::optional<uint64_t> seed = std::nullopt;
   /// Whether every epoch has another order.
   bool reshuffle_each_iteration = true;
 };
@@ -38,7 +38,7 @@ struct BatchOptions {
 struct PaddedBatchOptions {
   bool drop_remainder = false;
   /// For each leaf the size to pad to; empty pads every unknown dimension to the largest of the batch.
-  std::vector<PartialShape> padded_shapes;
+  std::vector<PartialShape> padded_shapes = {};
   /// What fills the padding; one for each leaf, or one for all.
   std::vector<double> padding_values = {0.0};
 };
@@ -61,7 +61,7 @@ struct InterleaveOptions {
 };
 
 struct SampleOptions {
-  std::optional<uint64_t> seed;
+  std::optional<uint64_t> seed = std::nullopt;
   /// Whether it ends with the first dataset that ends; otherwise the others go on.
   bool stop_on_empty_dataset = false;
 };
@@ -82,7 +82,7 @@ enum class AutoShardPolicy {
 
 /// What a dataset asks of those who use it.
 struct DataOptions {
-  std::optional<AutoShardPolicy> auto_shard_policy;
+  std::optional<AutoShardPolicy> auto_shard_policy = std::nullopt;
 };
 
 /// Number of shards, and index, that `distribute_dataset` replaces under AutoShardPolicy::Hint.

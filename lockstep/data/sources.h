@@ -34,7 +34,7 @@ Element encoded(T value) {
 
 struct GeneratorOptions {
   /// What the generator gives, where its type does not say it: shapes and dtypes of tensors.
-  std::optional<ElementSpec> spec;
+  std::optional<ElementSpec> spec = std::nullopt;
 };
 
 /// The numbers from 0 up to, and without, `stop`.

@@ -36,6 +36,8 @@ LOCKSTEP_API NodePtr make_bucket_by_length(NodePtr input, LengthFunction length,
 /// Whether every shard must get something: inserted by auto-sharding, not by users.
 enum class ShardCheck { None, NonEmpty };
 LOCKSTEP_API NodePtr make_shard(NodePtr input, int64_t num_shards, int64_t index, ShardCheck check = ShardCheck::None);
+/// Whether the node is `shard(kShardHint)`.
+LOCKSTEP_API bool is_shard_hint(const Node& node);
 LOCKSTEP_API NodePtr make_take(NodePtr input, int64_t count);
 LOCKSTEP_API NodePtr make_skip(NodePtr input, int64_t count);
 LOCKSTEP_API NodePtr make_zip(std::vector<NodePtr> inputs);

@@ -24,6 +24,21 @@ class DocumentedNames {
     return self().distribute_values_from_function(std::forward<F>(value_fn));
   }
 
+  template <class Dataset, class... Options>
+  auto experimental_distribute_dataset(const Dataset& dataset, const Options&... options) const {
+    return self().distribute_dataset(dataset, options...);
+  }
+
+  template <class F, class... Options>
+  auto experimental_distribute_datasets_from_function(F&& dataset_fn, const Options&... options) const {
+    return self().distribute_datasets_from_function(std::forward<F>(dataset_fn), options...);
+  }
+
+  template <class T>
+  auto experimental_make_numpy_dataset(T arrays) const {
+    return self().make_numpy_dataset(std::move(arrays));
+  }
+
   template <class F, class... Args>
   auto experimental_run_v2(F&& fn, const Args&... args) const {
     return self().run(std::forward<F>(fn), args...);

@@ -22,6 +22,7 @@ class MirroredImpl final : public detail::StrategyImpl {
   bool distributes_values() const override { return true; }
   const CrossDeviceOps& cross_device_ops() const override { return *cross_device_ops_; }
   void update_config(RuntimeConfig& config) const override { config.isolate_session_state = true; }
+  bool supports_input_per_replica() const override { return true; }
 
  private:
   std::shared_ptr<const CrossDeviceOps> cross_device_ops_;

@@ -24,8 +24,7 @@ LOCKSTEP_API bool distributes_values(const StrategyImpl& strategy);
 template <class F, class... Args>
 inline constexpr bool kSpreadsArgument = false;
 template <class F, class Arg>
-inline constexpr bool kSpreadsArgument<F, Arg> =
-    kSpreads<F, selected_t<Arg>>;
+inline constexpr bool kSpreadsArgument<F, Arg> = kSpreads<F, selected_t<Arg>>;
 
 /// Calls `fn` with what `replica` sees of the arguments.
 template <class F, class... Args>

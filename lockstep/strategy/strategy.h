@@ -12,6 +12,7 @@
 #include "lockstep/base/reduce_op.h"
 #include "lockstep/comm/options.h"
 #include "lockstep/strategy/context.h"
+#include "lockstep/strategy/distributed_dataset.h"
 #include "lockstep/strategy/documented_names.h"
 #include "lockstep/strategy/reduce_value.h"
 #include "lockstep/strategy/run_options.h"
@@ -133,6 +134,49 @@ class LOCKSTEP_API Strategy : public DocumentedNames<Strategy> {
       values.push_back(value_fn(ValueContext{replica, num_replicas}));
     }
     return regroup(values, detail::distributes_values(*impl_) ? Wrap::Always : Wrap::WhereDifferent);
+  }
+
+  /// Divides the global batches of a dataset among the replicas of all workers, on their devices and ahead of time.
+  ///
+  /// Every element is seen exactly once: the last batch is divided too, and a replica that gets nothing of it gets a
+  /// batch of no rows. How workers share the dataset is its `AutoShardPolicy` (data/options.h). The dataset must be
+  /// batched.
+  template <class T>
+  DistributedDataset<T> distribute_dataset(const data::Dataset<T>& dataset, const InputOptions& options = {}) const {
+    return DistributedDataset<T>(detail::distribute_node(*impl_, dataset.node(), options));
+  }
+
+  /// Calls `dataset_fn(InputContext)` for every input pipeline of this process and deals the elements of what it
+  /// returns to the replicas as they are: batches are each replica's own, and sharding is the function's business.
+  template <class F>
+  auto distribute_datasets_from_function(F&& dataset_fn, const InputOptions& options = {}) const {
+    using Dataset = std::remove_cvref_t<std::invoke_result_t<F&, const InputContext&>>;
+    return DistributedDataset<typename Dataset::value_type>(detail::distribute_from_function(
+        *impl_, [&](const InputContext& context) { return dataset_fn(context).node(); }, options));
+  }
+
+  /// Returns the rows of tensors, or of nests of them, as a dataset; batch it before it is distributed.
+  template <class T>
+  auto make_numpy_dataset(T arrays) const {
+    detail::check_cross_replica(*impl_, "make_numpy_dataset");
+    return data::from_tensor_slices(std::move(arrays));
+  }
+
+  /// Returns an iterator over the distributed dataset.
+  template <class T>
+  DistributedIterator<T> make_dataset_iterator(const data::Dataset<T>& dataset) const {
+    return distribute_dataset(dataset).iterator();
+  }
+
+  /// Returns an iterator over what `input_fn(InputContext)` gives: a dataset, or a function without arguments that is
+  /// called once for each replica and step.
+  template <class F>
+  auto make_input_fn_iterator(F&& input_fn,
+                              InputReplicationMode replication_mode = InputReplicationMode::PerWorker) const {
+    detail::check_cross_replica(*impl_, "make_input_fn_iterator");
+    detail::check_per_worker(replication_mode);
+    auto dataset_fn = [&](const InputContext& context) { return detail::as_dataset(input_fn(context)); };
+    return distribute_datasets_from_function(dataset_fn).iterator();
   }
 
   /// Returns a copy of `config` with what this strategy needs of the runtime.

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "lockstep/base/reduce_op.h"
 #include "lockstep/comm/group.h"
 #include "lockstep/comm/rendezvous.h"
+#include "lockstep/data/input_worker.h"
 #include "lockstep/device/logical_devices.h"
 #include "lockstep/device/replica_threads.h"
 #include "lockstep/strategy/before_run.h"
@@ -43,6 +45,13 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   virtual const CrossDeviceOps& cross_device_ops() const = 0;
 
   virtual void update_config(RuntimeConfig& config) const = 0;
+
+  /// Where this process stands among those that read a dataset together.
+  virtual data::detail::InputWorker input_worker() const { return {1, 0, num_local_replicas()}; }
+  /// How workers agree on the end of data; empty where there is one.
+  virtual std::function<bool(bool)> any_worker() const { return {}; }
+  /// Whether each replica may have an input pipeline of its own.
+  virtual bool supports_input_per_replica() const { return false; }
 
   /// Devices of the local replicas, in replica order.
   const std::vector<LogicalDevice>& devices() const { return devices_; }

@@ -1,0 +1,22 @@
+#include "lockstep/data/rewrites/batch_sizes.h"
+
+#include <algorithm>
+
+namespace lockstep::data::detail {
+
+std::vector<int64_t> batch_sizes_for_worker(int64_t global_batch, const InputWorker& worker) {
+  const int64_t num_replicas = worker.num_replicas();
+  const int64_t larger = global_batch % num_replicas;
+  std::vector<int64_t> sizes(num_replicas, global_batch / num_replicas);
+  for (int64_t i = 0; i < larger; ++i) ++sizes[i];
+  std::rotate(sizes.begin(), sizes.begin() + worker.index * worker.replicas_per_worker, sizes.end());
+  return sizes;
+}
+
+std::optional<int64_t> global_batch_size(const Node& node) {
+  // The graph first: asking a map for its shapes may call its function.
+  if (const auto size = node.batch_size()) return size;
+  return node.spec().batch_size();
+}
+
+}  // namespace lockstep::data::detail

@@ -1,0 +1,140 @@
+#pragma once
+
+#include <atomic>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/sources.h"
+#include "lockstep/strategy/distributed_input.h"
+#include "lockstep/value/regroup.h"
+
+namespace lockstep {
+
+/// Where a distributed iterator stands, for checkpoints.
+using InputPosition = detail::InputPosition;
+
+/// Goes through a distributed dataset once: each step has a batch for every local replica, on its device.
+///
+/// Every element is delivered exactly once. In the last step replicas without data get batches of no rows, so that all
+/// take part in its collectives; all workers end at the same step. One thread at a time may use it.
+template <class T>
+class DistributedIterator {
+ public:
+  DistributedIterator(std::shared_ptr<const detail::DistributedInput> input, uint64_t epoch)
+      : input_(std::move(input)), first_epoch_(epoch), steps_(input_, epoch) {}
+
+  /// Returns the next step's batches as distributed values. Throws EndOfData at the end.
+  regrouped_t<T> get_next() {
+    auto next = get_next_as_optional();
+    LOCKSTEP_CHECK_AS(EndOfData, next.has_value(), "[get_next] the dataset has no more elements");
+    return *std::move(next);
+  }
+
+  /// Returns the next step's batches, or nothing at the end.
+  std::optional<regrouped_t<T>> get_next_as_optional() {
+    if (!steps_.next(elements_)) return std::nullopt;
+    std::vector<T> parts;
+    for (data::Element& element : elements_) parts.push_back(data::detail::decode<T>(element));
+    return regroup(parts, parts.size() > 1 ? Wrap::Always : Wrap::WhereDifferent);
+  }
+
+  /// Starts again from the beginning, in another order where that is random.
+  void initialize() { steps_ = detail::StepIterator(input_, ++first_epoch_); }
+
+  /// Returns where the iterator stands, for a checkpoint.
+  InputPosition position() const { return steps_.position(); }
+
+  /// Goes to a position that an iterator of the same dataset had. It holds for another number of replicas; and for
+  /// another number of workers where each step is one global batch, which is so unless workers read files of their own.
+  void restore(const InputPosition& position) { steps_.restore(position); }
+
+ private:
+  std::shared_ptr<const detail::DistributedInput> input_;
+  uint64_t first_epoch_;
+  detail::StepIterator steps_;
+  std::vector<data::Element> elements_;
+};
+
+/// A dataset whose batches are divided among the replicas of a strategy; `Strategy::distribute_dataset` makes it.
+///
+/// ```
+/// auto train = strategy.distribute_dataset(data::from_tensor_slices(std::tuple{x, y}).shuffle(10'000).batch(256));
+/// for (int epoch = 0; epoch < 10; ++epoch) {
+///   for (auto& batch : train) strategy.run(step, batch);
+/// }
+/// ```
+///
+/// A cheap handle; every loop over it is another epoch. Elements have the dataset's structure, with a PerReplica value
+/// in place of each tensor, or with the tensors themselves where there is one replica.
+template <class T>
+class DistributedDataset {
+ public:
+  explicit DistributedDataset(std::shared_ptr<const detail::DistributedInput> input)
+      : input_(std::move(input)), epochs_(std::make_shared<std::atomic<uint64_t>>(0)) {}
+
+  /// Starts an epoch.
+  DistributedIterator<T> iterator() const {
+    return DistributedIterator<T>(input_, epochs_->fetch_add(1, std::memory_order_relaxed));
+  }
+
+  class Range {
+   public:
+    using value_type = regrouped_t<T>;
+    using difference_type = std::ptrdiff_t;
+
+    explicit Range(DistributedIterator<T> iterator)
+        : iterator_(std::make_shared<DistributedIterator<T>>(std::move(iterator))) {
+      ++*this;
+    }
+    value_type& operator*() { return *current_; }
+    value_type* operator->() { return &*current_; }
+    Range& operator++() {
+      current_.reset();
+      current_ = iterator_->get_next_as_optional();
+      return *this;
+    }
+    void operator++(int) { ++*this; }
+    friend bool operator==(const Range& range, std::default_sentinel_t) { return !range.current_.has_value(); }
+
+   private:
+    std::shared_ptr<DistributedIterator<T>> iterator_;
+    std::optional<value_type> current_;
+  };
+
+  Range begin() const { return Range(iterator()); }
+  std::default_sentinel_t end() const { return {}; }
+
+  /// What is known of the batch that each replica gets. A value for every local replica where there are several.
+  PerReplica<data::ElementSpec> element_spec() const { return detail::distributed_spec(*input_); }
+
+  /// How many steps an epoch has, as far as that is known.
+  data::Cardinality cardinality() const { return detail::num_steps(*input_); }
+
+ private:
+  std::shared_ptr<const detail::DistributedInput> input_;
+  std::shared_ptr<std::atomic<uint64_t>> epochs_;
+};
+
+namespace detail {
+
+/// What an input function returned, as a dataset: a function becomes one without end.
+template <class Input>
+auto as_dataset(Input input) {
+  if constexpr (requires { input.node(); }) {
+    return input;
+  } else {
+    static_assert(std::is_invocable_v<Input&>,
+                  "the input function must return a dataset, or a function without arguments that returns an element");
+    return data::from_generator([input] { return [input]() mutable { return std::optional(input()); }; });
+  }
+}
+
+/// Throws ValueError for anything but a pipeline for each worker.
+LOCKSTEP_API void check_per_worker(InputReplicationMode mode);
+
+}  // namespace detail
+}  // namespace lockstep

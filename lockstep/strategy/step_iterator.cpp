@@ -1,0 +1,193 @@
+#include <sstream>
+#include <thread>
+
+#include <ATen/ThreadLocalState.h>
+
+#include "lockstep/base/bounded_queue.h"
+#include "lockstep/base/error.h"
+#include "lockstep/device/thread_share.h"
+#include "lockstep/device/upload.h"
+#include "lockstep/strategy/context.h"
+#include "lockstep/strategy/distributed_input.h"
+#include "lockstep/strategy/strategy_impl.h"
+
+namespace lockstep::detail {
+namespace {
+
+/// A step whose tensors are on their way to their devices.
+struct UploadedStep {
+  Step step;
+  std::vector<std::optional<c10::Event>> ready;
+};
+
+bool has_accelerator(const DistributedInput& input) {
+  for (const InputPipeline& pipeline : input.pipelines) {
+    for (const c10::Device device : pipeline.devices) {
+      if (!device.is_cpu()) return true;
+    }
+  }
+  return false;
+}
+
+/// A replica that asked for itself would take what belongs to the others.
+void check_can_get_next(const StrategyImpl& strategy) {
+  const ContextFrame* frame = current_frame();
+  if (frame == nullptr || frame->strategy->is_default()) return;
+  if (frame->strategy != &strategy) check_cross_replica(strategy, "get_next");
+  LOCKSTEP_CHECK_VALUE(frame->replica < 0 || current_place().place == Place::Update,
+                       "[get_next] must be called from outside of the replicas, but was called inside replica ",
+                       frame->replica, "; pass the element to them: strategy.run(fn, iterator.get_next())");
+}
+
+}  // namespace
+
+/// Reads steps and starts their copies, on a thread of its own or, without a buffer, on the thread that asks.
+class StepIterator::Feeder {
+ public:
+  Feeder(const DistributedInput& input, uint64_t epoch) : buffer_size_(input.options.per_replica_buffer_size) {
+    const bool to_device = input.options.fetch_to_device;
+    const data::Iteration iteration{.epoch = epoch, .pin_memory = to_device && has_accelerator(input)};
+    for (const InputPipeline& pipeline : input.pipelines) {
+      readers_.emplace_back(pipeline, iteration);
+      for (const c10::Device device : pipeline.devices) uploaders_.emplace_back(to_device ? device : at::kCPU);
+    }
+  }
+
+  ~Feeder() {
+    if (!thread_.joinable()) return;
+    queue_->close();
+    thread_.join();
+  }
+
+  /// Before the first `next`.
+  int64_t skip(int64_t count) {
+    int64_t skipped = 0;
+    for (StepReader& reader : readers_) skipped = std::max(skipped, reader.skip(count));
+    return skipped;
+  }
+
+  /// Gives the next step, with nothing in it at the end of this worker's data, again and again.
+  Step next() {
+    if (buffer_size_ == 0) return used(read());
+    if (!thread_.joinable()) start();
+    UploadedStep step;
+    if (!queue_->pop(step)) step.step.elements.resize(uploaders_.size());
+    return used(std::move(step));
+  }
+
+ private:
+  void start() {
+    queue_.emplace(static_cast<size_t>(buffer_size_));
+    thread_ = std::thread([this, caller = at::ThreadLocalState()] {
+      const at::ThreadLocalStateGuard state(caller);
+      const ThreadShare share(1);
+      while (push_next()) {
+      }
+      queue_->finish();
+    });
+  }
+
+  bool push_next() {
+    UploadedStep step;
+    try {
+      step = read();
+    } catch (...) {
+      return queue_->push_exception(std::current_exception());
+    }
+    return step.step.has_data() && queue_->push(std::move(step));
+  }
+
+  UploadedStep read() {
+    UploadedStep result;
+    for (StepReader& reader : readers_) reader.read(result.step);
+    for (size_t replica = 0; replica < uploaders_.size(); ++replica) {
+      if (auto& element = result.step.elements[replica]) upload(*element, uploaders_[replica]);
+      result.ready.push_back(uploaders_[replica].ready());
+    }
+    return result;
+  }
+
+  static void upload(data::Element& element, Uploader& uploader) {
+    for (data::Leaf& leaf : element.leaves) {
+      if (leaf.as<data::Row>() != nullptr) leaf = data::detail::to_tensor(leaf);
+      if (auto* tensor = leaf.as<at::Tensor>()) *tensor = uploader.upload(*tensor);
+    }
+  }
+
+  static Step used(UploadedStep uploaded) {
+    for (size_t replica = 0; replica < uploaded.ready.size(); ++replica) {
+      auto& element = uploaded.step.elements[replica];
+      if (!element || !uploaded.ready[replica]) continue;
+      for (data::Leaf& leaf : element->leaves) {
+        if (const auto* tensor = leaf.as<at::Tensor>()) Uploader::use(*tensor, uploaded.ready[replica]);
+      }
+    }
+    return std::move(uploaded.step);
+  }
+
+  int64_t buffer_size_;
+  std::vector<StepReader> readers_;
+  std::vector<Uploader> uploaders_;
+  std::optional<BoundedQueue<UploadedStep>> queue_;
+  std::thread thread_;
+};
+
+StepIterator::StepIterator(std::shared_ptr<const DistributedInput> input, uint64_t epoch)
+    : input_(std::move(input)),
+      epoch_(epoch),
+      empty_batches_(input_->pipelines.front().node),
+      feeder_(std::make_unique<Feeder>(*input_, epoch)) {}
+
+StepIterator::~StepIterator() = default;
+StepIterator::StepIterator(StepIterator&&) noexcept = default;
+StepIterator& StepIterator::operator=(StepIterator&&) noexcept = default;
+
+bool StepIterator::next(std::vector<data::Element>& elements) {
+  check_can_get_next(*input_->strategy);
+  if (ended_) return false;
+  Step step = feeder_->next();
+  const bool mine = step.has_data();
+  ended_ = !(input_->any_worker ? input_->any_worker(mine) : mine);
+  if (ended_) return false;
+  empty_batches_.fill(step);
+  elements.clear();
+  for (auto& element : step.elements) elements.push_back(*std::move(element));
+  ++steps_;
+  return true;
+}
+
+InputPosition StepIterator::position() const { return {epoch_, steps_, input_->num_workers, input_->description}; }
+
+void StepIterator::restore(const InputPosition& position) {
+  LOCKSTEP_CHECK_VALUE(position.pipeline == input_->description,
+                       "[restore] the position must be of the same dataset: position of ", position.pipeline,
+                       ", dataset ", input_->description);
+  LOCKSTEP_CHECK_VALUE(position.num_workers == input_->num_workers || input_->order_is_global,
+                       "[restore] workers that read different files cannot go on with another number of them: then ",
+                       position.num_workers, ", now ", input_->num_workers,
+                       "; use AutoShardPolicy::Data for positions that hold for any number of workers");
+  epoch_ = position.epoch;
+  feeder_ = std::make_unique<Feeder>(*input_, epoch_);
+  feeder_->skip(position.steps);
+  steps_ = position.steps;
+  ended_ = false;
+}
+
+std::string InputPosition::str() const {
+  return c10::str("epoch ", epoch, " step ", steps, " workers ", num_workers, " of ", pipeline);
+}
+
+InputPosition InputPosition::parse(const std::string& text) {
+  std::istringstream in(text);
+  std::string epoch_word, step_word, workers_word, of_word;
+  InputPosition position;
+  in >> epoch_word >> position.epoch >> step_word >> position.steps >> workers_word >> position.num_workers >> of_word;
+  LOCKSTEP_CHECK_VALUE(
+      in && epoch_word == "epoch" && step_word == "step" && workers_word == "workers" && of_word == "of",
+      "[InputPosition::parse] must be \"epoch NUMBER step NUMBER workers NUMBER of PIPELINE\": text=\"", text, "\"");
+  in.get();
+  std::getline(in, position.pipeline, '\0');
+  return position;
+}
+
+}  // namespace lockstep::detail
