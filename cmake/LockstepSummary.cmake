@@ -12,5 +12,7 @@ message(STATUS "  LibTorch     ${Torch_VERSION} in ${LOCKSTEP_TORCH_LIBRARY_DIR}
 message(STATUS "  build type   ${CMAKE_BUILD_TYPE}; ccache: ${LOCKSTEP_CCACHE}")
 message(STATUS "  zlib         ${LOCKSTEP_ZLIB_STATE}")
 message(STATUS "  protozero    ${LOCKSTEP_PROTOZERO_STATE}")
+message(STATUS "  libjpeg      ${LOCKSTEP_JPEG_STATE}")
+message(STATUS "  libpng       ${LOCKSTEP_PNG_STATE}")
 message(STATUS "  command      ${lockstep_command_state}")
 message(STATUS "  tests        ${LOCKSTEP_BUILD_TESTS}, examples ${LOCKSTEP_BUILD_EXAMPLES}, install ${LOCKSTEP_INSTALL}")
