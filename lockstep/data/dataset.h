@@ -69,6 +69,12 @@ class Dataset {
                                             detail::static_spec<Result>(), std::move(options)));
   }
 
+  /// The same for functions of this library such as `parse_example`, which need no value of each element.
+  template <class Result>
+  Dataset<Result> map(ElementMap<Result> fn, MapOptions options = {}) const {
+    return Dataset<Result>(detail::make_map(node_, std::move(fn.fn), std::move(fn.result), std::move(options)));
+  }
+
   /// Keeps the elements for which `keep` is true.
   template <class F>
   Dataset filter(F keep) const {

@@ -4,6 +4,19 @@
 
 #include "lockstep/base/spread.h"
 #include "lockstep/data/codec.h"
+#include "lockstep/data/spec.h"
+
+namespace lockstep::data {
+
+/// A function for `map` that works on the leaves of elements, without making a value of each: what parses records makes
+/// the rows of tensors this way, which `batch` then copies straight out of the file. Results are elements of a T.
+template <class T>
+struct ElementMap {
+  std::function<void(Element& in, Element& out)> fn;
+  ElementSpec result;
+};
+
+}  // namespace lockstep::data
 
 /// Inside: users' functions with their types erased.
 namespace lockstep::data::detail {
