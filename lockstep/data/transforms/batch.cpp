@@ -61,6 +61,7 @@ class BatchNode final : public UnaryNode {
         [&](int64_t count) { return options_.drop_remainder ? count / size_ : (count + size_ - 1) / size_; });
   }
   std::optional<int64_t> batch_size() const override { return size_; }
+  std::optional<int64_t> uniform_batch_size() const override { return size_; }
 
  private:
   int64_t size_;

@@ -71,6 +71,7 @@ class PrefetchNode final : public UnaryNode {
     return std::make_unique<PrefetchIterator>(input()->iterator(iteration), buffer_size_);
   }
   std::optional<int64_t> batch_size() const override { return input()->batch_size(); }
+  std::optional<int64_t> uniform_batch_size() const override { return input()->uniform_batch_size(); }
 
  private:
   int64_t buffer_size_;

@@ -1,0 +1,189 @@
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/transforms.h"
+
+namespace lockstep::data::detail {
+namespace {
+
+/// More places than this are made only as elements come.
+constexpr int64_t kMaxReserved = 1 << 20;
+/// More elements than any program reads; sums of a few do not overflow.
+constexpr int64_t kNoEnd = std::numeric_limits<int64_t>::max() / 4;
+
+/// Fills the buffer, then draws a place, gives its element and fills the place again; when the input has ended, the
+/// last element moves to the place instead.
+class ShuffleIterator final : public NodeIterator {
+ public:
+  ShuffleIterator(NodePtr input, int64_t buffer_size, uint64_t seed, const Iteration& iteration)
+      : node_(std::move(input)),
+        iteration_(iteration),
+        input_(node_->iterator(iteration)),
+        capacity_(static_cast<size_t>(buffer_size)),
+        random_(seed) {
+    const int64_t known = node_->cardinality().size().value_or(kMaxReserved);
+    buffer_.reserve(static_cast<size_t>(std::min({buffer_size, known, kMaxReserved})));
+  }
+
+  bool next(Element& element) override {
+    top_up();
+    if (buffer_.empty()) return false;
+    hole_ = random_.below(buffer_.size());
+    has_hole_ = true;
+    std::swap(element, buffer_[hole_]);
+    return true;
+  }
+
+  int64_t skip(int64_t count) override {
+    if (count <= 0) return 0;
+    const auto available = elements_left(count);
+    if (!available) return NodeIterator::skip(count);
+    return simulate(count, *available);
+  }
+
+ private:
+  /// Makes the buffer full, as far as there are elements.
+  void top_up() {
+    if (has_hole_) {
+      if (read(buffer_[hole_])) {
+        has_hole_ = false;
+        return;
+      }
+      if (hole_ + 1 < buffer_.size()) std::swap(buffer_[hole_], buffer_.back());
+      buffer_.pop_back();
+      has_hole_ = false;
+    }
+    while (!input_ended_ && buffer_.size() < capacity_) {
+      buffer_.emplace_back();
+      bool found = false;
+      try {
+        found = read(buffer_.back());
+      } catch (...) {
+        buffer_.pop_back();
+        throw;
+      }
+      if (!found) buffer_.pop_back();
+    }
+  }
+
+  bool read(Element& element) {
+    if (input_ended_) return false;
+    input_ended_ = !input_->next(element);
+    if (!input_ended_) ++taken_;
+    return !input_ended_;
+  }
+
+  /// How many elements the input still has, or the most that `count` draws could need; nothing where finding out would
+  /// use them up.
+  std::optional<int64_t> elements_left(int64_t count) const {
+    if (input_ended_) return 0;
+    const Cardinality size = node_->cardinality();
+    if (size.is_infinite()) return kNoEnd;
+    if (size.is_known()) return std::max<int64_t>(*size.size() - taken_, 0);
+    if (!node_->is_replayable()) return std::nullopt;
+    // Each draw needs one element at most, beyond those that fill the buffer.
+    const int64_t needed = std::min(count, kNoEnd) + std::min(static_cast<int64_t>(capacity_), kNoEnd);
+    return node_->iterator(iteration_)->skip(taken_ + needed) - taken_;
+  }
+
+  /// Draws as `next` does, with places that hold an element's number, so that only those elements are read which are in
+  /// the buffer afterwards. Numbers below zero are elements that the buffer has already: ~number is their place.
+  int64_t simulate(int64_t count, int64_t available) {
+    std::vector<int64_t> places(buffer_.size());
+    for (size_t i = 0; i < places.size(); ++i) places[i] = ~static_cast<int64_t>(i);
+    int64_t read = 0;
+    int64_t skipped = 0;
+    for (; skipped < count; ++skipped) {
+      if (has_hole_ && read < available) {
+        places[hole_] = read++;
+      } else if (has_hole_) {
+        places[hole_] = places.back();
+        places.pop_back();
+      }
+      has_hole_ = false;
+      while (places.size() < capacity_ && read < available) places.push_back(read++);
+      if (places.empty()) break;
+      hole_ = random_.below(places.size());
+      has_hole_ = true;
+    }
+    fetch(places, read);
+    return skipped;
+  }
+
+  /// Makes the buffer what `places` says; of the next `read` elements of the input those that it does not name are
+  /// passed over. The hole needs none.
+  void fetch(const std::vector<int64_t>& places, int64_t read) {
+    std::vector<Element> buffer(places.size());
+    std::vector<std::pair<int64_t, size_t>> wanted;
+    for (size_t i = 0; i < places.size(); ++i) {
+      if (has_hole_ && i == hole_) continue;
+      if (places[i] < 0) {
+        buffer[i] = std::move(buffer_[static_cast<size_t>(~places[i])]);
+      } else {
+        wanted.emplace_back(places[i], i);
+      }
+    }
+    std::sort(wanted.begin(), wanted.end());
+    buffer_ = std::move(buffer);
+    int64_t position = 0;
+    for (const auto& [number, place] : wanted) {
+      if (number > position) input_->skip(number - position);
+      input_->next(buffer_[place]);
+      position = number + 1;
+    }
+    if (read > position) input_->skip(read - position);
+    taken_ += read;
+  }
+
+  NodePtr node_;
+  Iteration iteration_;
+  std::unique_ptr<NodeIterator> input_;
+  size_t capacity_;
+  SmallRandom random_;
+  std::vector<Element> buffer_;
+  /// The place whose element was given last; it is filled when the next one is asked for.
+  size_t hole_ = 0;
+  bool has_hole_ = false;
+  bool input_ended_ = false;
+  /// Elements that were read from the input.
+  int64_t taken_ = 0;
+};
+
+class ShuffleNode final : public UnaryNode {
+ public:
+  ShuffleNode(NodePtr input, int64_t buffer_size, ShuffleOptions options)
+      : UnaryNode(std::move(input)), buffer_size_(buffer_size), options_(options) {}
+
+  std::string name() const override {
+    const std::string seed = options_.seed ? c10::str(", seed=", *options_.seed) : "";
+    return c10::str("shuffle(", buffer_size_, seed, options_.reshuffle_each_iteration ? "" : ", same_each_iteration",
+                    ")");
+  }
+  Role role() const override { return Role::Shuffle; }
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return make_node<ShuffleNode>(std::move(inputs[0]), buffer_size_, options_);
+  }
+  std::unique_ptr<NodeIterator> iterator(const Iteration& iteration) const override {
+    Iteration of_order = iteration;
+    if (!options_.reshuffle_each_iteration) of_order.epoch = 0;
+    return std::make_unique<ShuffleIterator>(input(), buffer_size_, random_seed(options_.seed, depth(), of_order),
+                                             iteration);
+  }
+  std::optional<int64_t> batch_size() const override { return input()->batch_size(); }
+
+ private:
+  int64_t buffer_size_;
+  ShuffleOptions options_;
+};
+
+}  // namespace
+
+NodePtr make_shuffle(NodePtr input, int64_t buffer_size, ShuffleOptions options) {
+  LOCKSTEP_CHECK_VALUE(buffer_size >= 1,
+                       "[shuffle] the buffer must hold at least one element: buffer_size=", buffer_size);
+  return make_node<ShuffleNode>(std::move(input), buffer_size, options);
+}
+
+}  // namespace lockstep::data::detail
