@@ -9,6 +9,7 @@
 #include "lockstep/comm/group.h"
 #include "lockstep/comm/options.h"
 #include "lockstep/data/dataset.h"
+#include "lockstep/data/files.h"
 #include "lockstep/data/sources.h"
 #include "lockstep/device/device_list.h"
 #include "lockstep/device/device_scope.h"
