@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/formats/byte_stream.h"
 #include "lockstep/data/formats/crc32c.h"
 #include "lockstep/data/formats/inflate.h"
 
@@ -45,13 +46,7 @@ Compression resolve(Compression asked, std::string_view data) {
 }  // namespace
 
 RecordReader::RecordReader(std::string path, RecordReaderOptions options)
-    : RecordReader(
-          [&] {
-            auto buffer = Buffer::map_file(path, "tfrecords");
-            const std::string_view all(buffer->data(), buffer->size());
-            return Bytes(std::move(buffer), all);
-          }(),
-          path, options) {}
+    : RecordReader(detail::map_whole(path, "tfrecords"), path, options) {}
 
 RecordReader::RecordReader(Bytes contents, std::string name, RecordReaderOptions options)
     : file_(std::move(contents)), path_(std::move(name)), compression_(resolve(options.compression, file_)) {
