@@ -2,10 +2,11 @@
 
 GOLDEN ?= tests/golden/data
 PREFIX ?= $(CURDIR)/build/install
+FUZZ_SECONDS ?= 60
 JOBS   ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test demo golden lint fmt bench asan tsan install clean
+.PHONY: help setup build test demo golden lint fmt bench asan tsan fuzz install clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +50,9 @@ tsan: setup ## Run the tests under ThreadSanitizer
 	cmake --preset tsan
 	cmake --build --preset tsan --parallel $(JOBS)
 	ctest --preset tsan
+
+fuzz: setup ## Throw damaged data at the readers of formats, FUZZ_SECONDS=60 at each
+	scripts/fuzz.sh $(FUZZ_SECONDS)
 
 install: build ## Install to PREFIX
 	cmake --install build/release --prefix $(PREFIX)

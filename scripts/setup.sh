@@ -12,7 +12,8 @@ fi
 packages=(
   build-essential cmake ninja-build ccache git python3
   libgtest-dev libgmock-dev nlohmann-json3-dev libcli11-dev
-  clang-format shellcheck
+  clang clang-format libclang-rt-dev shellcheck
+  libprotozero-dev zlib1g-dev
 )
 if [[ -z ${CMAKE_PREFIX_PATH:-} ]]; then
   packages+=(libtorch-dev libopenblas0-pthread)
