@@ -13,7 +13,7 @@ packages=(
   build-essential cmake ninja-build ccache git python3
   libgtest-dev libgmock-dev nlohmann-json3-dev libcli11-dev
   clang clang-format libclang-rt-dev shellcheck
-  libprotozero-dev zlib1g-dev
+  libprotozero-dev zlib1g-dev libarchive-dev libjpeg62-turbo-dev libpng-dev
 )
 if [[ -z ${CMAKE_PREFIX_PATH:-} ]]; then
   packages+=(libtorch-dev libopenblas0-pthread)
