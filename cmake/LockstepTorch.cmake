@@ -74,6 +74,9 @@ endif()
 # PyPI's libraries refer to their own copies of OpenBLAS and gfortran under hashed names, in a folder that the linker does
 # not search, and that the loader does.
 set(LOCKSTEP_TORCH_LINK_OPTIONS "")
+set(LOCKSTEP_TORCH_LINK_FIRST "")
 if(EXISTS "${LOCKSTEP_TORCH_LIBRARY_DIR}/libtorch_python.so" AND NOT LOCKSTEP_TORCH_LIBRARY_DIR MATCHES "^/usr/lib")
   set(LOCKSTEP_TORCH_LINK_OPTIONS "-Wl,--allow-shlib-undefined")
+  # They also export an old std::filesystem, which programs must not find before the compiler's own: it crashes.
+  set(LOCKSTEP_TORCH_LINK_FIRST "-Wl,--push-state,--no-as-needed,-lstdc++,--pop-state")
 endif()
