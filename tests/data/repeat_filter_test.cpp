@@ -1,0 +1,94 @@
+#include <gmock/gmock.h>
+
+#include "tests/data/pipelines.h"
+
+namespace lockstep::data {
+namespace {
+
+using namespace testing;  // NOLINT
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(RepeatTest, GoesThroughSeveralTimes) {
+  EXPECT_THAT(all_of(range(2).repeat(3)), ElementsAre("0", "1", "0", "1", "0", "1"));
+  EXPECT_EQ(all_of(range(2).repeat()).size(), 60U);
+  EXPECT_TRUE(all_of(range(2).repeat(0)).empty());
+  for (const int64_t count : {-1, 0, 1, 3}) {
+    expect_well_behaved(range(5).repeat(count));
+    expect_well_behaved(generated(5).repeat(count));
+    expect_well_behaved(range(0).repeat(count));
+    expect_well_behaved(range(9).shuffle(3).repeat(count));
+    expect_well_behaved(range(3).repeat(2).shuffle(2).repeat(count));
+  }
+  EXPECT_THROW(range(3).repeat(-2), c10::ValueError);
+}
+
+TEST(RepeatTest, ADatasetOfNothingEndsEvenWithoutEnd) {
+  EXPECT_TRUE(all_of(range(5).filter([](int64_t) { return false; }).repeat()).empty());
+  EXPECT_TRUE(all_of(generated(0).repeat()).empty());
+}
+
+TEST(RepeatTest, EveryEpochHasAnotherOrder) {
+  const Texts twice = all_of(range(20).shuffle(20, {.seed = 1}).repeat(2));
+  EXPECT_NE(Texts(twice.begin(), twice.begin() + 20), from(twice, 20));
+  const Texts same = all_of(range(20).shuffle(20, {.seed = 1, .reshuffle_each_iteration = false}).repeat(2));
+  EXPECT_EQ(Texts(same.begin(), same.begin() + 20), from(same, 20));
+}
+
+TEST(RepeatTest, GoesOnAfterAnError) {
+  EXPECT_THAT(all_of(failing(2, {1}).repeat(2)), ElementsAre("0", "error", "0", "error"));
+  EXPECT_EQ(all_of(failing(1, {0}).repeat()).size(), 60U);
+}
+
+TEST(RepeatTest, HopsOverEpochsOfKnownLength) {
+  int calls = 0;
+  const auto counted = range(10).map([&](int64_t i) { return ++calls, i; }).repeat();
+  const auto iterator = counted.node()->iterator({});
+  EXPECT_EQ(iterator->skip(1'000'000'000'003), 1'000'000'000'003);
+  Element element;
+  ASSERT_TRUE(iterator->next(element));
+  EXPECT_EQ(text_of(element), "3");
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(FilterTest, KeepsWhatIsWanted) {
+  const auto even = [](int64_t i) { return i % 2 == 0; };
+  EXPECT_THAT(all_of(range(6).filter(even)), ElementsAre("0", "2", "4"));
+  expect_well_behaved(range(11).filter(even));
+  expect_well_behaved(range(5).filter([](int64_t) { return false; }));
+  EXPECT_EQ(range(6).filter(even).cardinality(), Cardinality::unknown());
+  EXPECT_EQ(range(6).batch(4).filter([](const at::Tensor&) { return true; }).node()->batch_size(), 4);
+}
+
+TEST(FilterTest, PassesErrorsOnAndGoesOn) {
+  EXPECT_THAT(all_of(failing(4, {1}).filter([](int64_t i) { return i != 2; })), ElementsAre("0", "error", "3"));
+  const auto throws = range(4).filter([](int64_t i) { return i == 2 ? throw std::runtime_error("no") : true; });
+  EXPECT_THAT(all_of(throws), ElementsAre("0", "1", "error", "3"));
+}
+
+TEST(AssertCardinalityTest, SaysHowManyAndChecksIt) {
+  const auto even = range(10).filter([](int64_t i) { return i % 2 == 0; });
+  EXPECT_EQ(even.assert_cardinality(5).cardinality(), Cardinality::exactly(5));
+  expect_well_behaved(even.assert_cardinality(5));
+  expect_well_behaved(range(3).repeat().assert_cardinality(-1));
+  EXPECT_THAT(all_of(range(2).assert_cardinality(3)), ElementsAre("0", "1", "error"));
+  EXPECT_THAT(all_of(range(4).assert_cardinality(3)), ElementsAre("0", "1", "2", "error"));
+  EXPECT_THAT(message_of([] { range(2).assert_cardinality(3).collect(); }), HasSubstr("said=3, found=2"));
+  EXPECT_THAT(message_of([] { range(4).assert_cardinality(3).collect(); }), HasSubstr("said=3, found=at least 4"));
+  EXPECT_THROW(range(3).assert_cardinality(-2), c10::ValueError);
+}
+
+TEST(OptionsTest, TheNearestToTheEndIsInForce) {
+  const auto off = range(4).with_options({.auto_shard_policy = AutoShardPolicy::Off});
+  EXPECT_EQ(detail::options_of(*range(4).node()).auto_shard_policy, std::nullopt);
+  EXPECT_EQ(detail::options_of(*off.batch(2).node()).auto_shard_policy, AutoShardPolicy::Off);
+  const auto data = off.with_options({.auto_shard_policy = AutoShardPolicy::Data});
+  EXPECT_EQ(detail::options_of(*data.node()).auto_shard_policy, AutoShardPolicy::Data);
+  EXPECT_EQ(detail::options_of(*off.with_options({}).node()).auto_shard_policy, AutoShardPolicy::Off);
+  EXPECT_EQ(detail::options_of(*zip(range(4), off).node()).auto_shard_policy, AutoShardPolicy::Off);
+  EXPECT_EQ(off.node()->role(), Role::Trailing);
+  expect_well_behaved(off);
+}
+
+}  // namespace
+}  // namespace lockstep::data
