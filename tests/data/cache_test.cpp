@@ -117,7 +117,7 @@ TEST_F(CacheTest, AFileHoldsWhatTheElementsWere) {
 TEST_F(CacheTest, AFileHoldsBatchesAndLists) {
   const auto batches = range(7)
                            .map([](int64_t i) {
-                             return std::tuple{at::arange(2000) + i, std::to_string(i)};
+                             return std::tuple{at::arange(2000).add(i), std::to_string(i)};
                            })
                            .batch(3);
   const auto cached = batches.cache(file());
