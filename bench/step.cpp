@@ -75,14 +75,19 @@ class StrategyStep {
     scope_.reset();
   }
 
-  void operator()() {
+  void operator()() { step_on(batches_); }
+
+  template <class Batches>
+  void step_on(const Batches& batches) {
     strategy_.run(
         [&](const Batch& batch) {
           const auto losses = torch::nll_loss(model_->forward(batch.images), batch.labels, {}, torch::Reduction::None);
           optimizer_.minimize(average_loss(losses, global_batch_));
         },
-        batches_);
+        batches);
   }
+
+  const MirroredStrategy& strategy() const { return strategy_; }
 
  private:
   static std::vector<std::string> device_names(int replicas) {
@@ -152,7 +157,45 @@ StepResult measure(const StepOptions& options, const Options& settings) {
   return result;
 }
 
+/// Rows enough that they do not stay in a cache, as a Dataset of global batches without end.
+data::Dataset<Batch> endless_batches(const StepOptions& options) {
+  constexpr int64_t kRows = 20'000;
+  const Batch rows{torch::rand({kRows, kInputs}), torch::randint(kClasses, {kRows}, torch::kLong)};
+  return data::from_tensor_slices(rows).shuffle(10'000).repeat().batch(options.batch * options.replicas);
+}
+
 }  // namespace
+
+StepInputResult bench_step_input(const StepOptions& options) {
+  set_logical_devices("CPU", options.replicas);
+  const int threads = std::max(1, num_hardware_threads() / options.replicas);
+  set_threads_per_replica(threads);
+  const detail::ThreadShare share(threads);
+  detail::set_blas_threads(threads);
+  StrategyStep<torch::optim::SGD, torch::optim::SGDOptions> step(options, options.replicas,
+                                                                 torch::optim::SGDOptions(0.01));
+  auto input = step.strategy().distribute_dataset(endless_batches(options)).iterator();
+  const auto fixed = [&] { step(); };
+  const auto fed = [&] { step.step_on(input.get_next()); };
+  time_of(20, fed);
+  const int repeats = std::max(1, static_cast<int>(0.2 / time_of(20, fixed)));
+  std::vector<double> fixed_samples;
+  std::vector<double> fed_samples;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(options.seconds);
+  while (fixed_samples.size() < 5 || std::chrono::steady_clock::now() < end) {
+    fixed_samples.push_back(time_of(repeats, fixed));
+    fed_samples.push_back(time_of(repeats, fed));
+  }
+  set_threads_per_replica(0);
+  StepInputResult result;
+  result.options = options;
+  result.seconds_fixed = median(fixed_samples);
+  result.seconds_fed = median(fed_samples);
+  result.share_of_step = result.seconds_fed / result.seconds_fixed - 1;
+  result.records_per_second = static_cast<double>(options.batch * options.replicas) / result.seconds_fed;
+  result.bytes_per_second = result.records_per_second * kInputs * sizeof(float);
+  return result;
+}
 
 StepResult bench_step(const StepOptions& options) {
   if (options.optimizer == "sgd") return measure<torch::optim::SGD>(options, torch::optim::SGDOptions(0.01));

@@ -40,4 +40,19 @@ struct StepResult {
 
 StepResult bench_step(const StepOptions& options);
 
+/// The same step fed by a pipeline (rows of tensors, shuffled, batched, distributed, one step ahead) against the step
+/// on batches that are there already.
+struct StepInputResult {
+  std::string name = "input/step";
+  StepOptions options;
+  double seconds_fixed = 0;
+  double seconds_fed = 0;
+  /// What the input costs: (seconds_fed - seconds_fixed) / seconds_fixed.
+  double share_of_step = 0;
+  double records_per_second = 0;
+  double bytes_per_second = 0;
+};
+
+StepInputResult bench_step_input(const StepOptions& options);
+
 }  // namespace lockstep::bench

@@ -7,7 +7,6 @@
 
 #include <chrono>
 #include <cstdlib>
-#include <fstream>
 #include <iostream>
 #include <string>
 #include <thread>
@@ -44,32 +43,15 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-// Reads a file of bytes that NumPy wrote: a header whose length stands at byte 8, then the elements.
-torch::Tensor read_npy(const std::string& path, std::vector<int64_t> shape) {
-  std::ifstream file(path, std::ios::binary);
-  TORCH_CHECK(file, "cannot open ", path);
-  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  const size_t start = 10 + static_cast<unsigned char>(bytes.at(8)) + 256 * static_cast<unsigned char>(bytes.at(9));
-  torch::Tensor result = torch::empty(shape, torch::kByte);
-  TORCH_CHECK(bytes.size() == start + result.numel(), path, " has ", bytes.size(), " bytes, not ",
-              start + result.numel());
-  std::copy(bytes.begin() + start, bytes.end(), result.data_ptr<uint8_t>());
-  return result;
-}
+// Images and labels, always in the same random order: the first are to learn from, the last to be tested with.
+constexpr int64_t kDigits = 1797;
+constexpr int64_t kTrainingDigits = 1437;
 
-struct Digits {
-  torch::Tensor images = read_npy(LOCKSTEP_EXAMPLE_DATA "/digits_images.npy", {1797, 1, 8, 8}).to(torch::kFloat) / 16;
-  torch::Tensor labels = read_npy(LOCKSTEP_EXAMPLE_DATA "/digits_labels.npy", {1797}).to(torch::kLong);
-};
-
-// Gives every replica its part of a batch, on its device.
-ls::PerReplica<torch::Tensor> split(const ls::Strategy& strategy, const torch::Tensor& batch) {
-  const auto parts = batch.tensor_split(strategy.num_replicas_in_sync());
-  std::vector<torch::Tensor> placed;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    placed.push_back(parts[i].to(ls::find_logical_device(strategy.extended().worker_devices()[i]).torch_device));
-  }
-  return ls::PerReplica<torch::Tensor>(placed);
+auto digits() {
+  const auto images = ls::data::load_npy(LOCKSTEP_EXAMPLE_DATA "/digits_images.npy").view({kDigits, 1, 8, 8});
+  const auto labels = ls::data::load_npy(LOCKSTEP_EXAMPLE_DATA "/digits_labels.npy");
+  return ls::data::from_tensor_slices(std::tuple{images.to(torch::kFloat) / 16, labels.to(torch::kLong)})
+      .shuffle(kDigits, {.seed = 1, .reshuffle_each_iteration = false});
 }
 
 struct Report {
@@ -78,41 +60,39 @@ struct Report {
   int64_t global_batch = 0;
 };
 
-Report train(const ls::Strategy& strategy, const Digits& data) {
+Report train(const ls::Strategy& strategy) {
   torch::manual_seed(1);
   auto scope = strategy.scope();
   auto model = ls::module<Net>();
   auto adam = ls::optimizer<torch::optim::Adam>(model, torch::optim::AdamOptions(2e-3));
   const int64_t global_batch = kBatchPerReplica * strategy.num_replicas_in_sync();
-  const auto order = torch::randperm(data.labels.size(0));
-  const auto train_ids = order.slice(0, 0, 1437);
-  const auto test_ids = order.slice(0, 1437);
+  const auto training =
+      digits().take(kTrainingDigits).shuffle(kTrainingDigits).repeat().batch(global_batch).take(kSteps);
+  const auto testing = digits().skip(kTrainingDigits).batch(global_batch);
 
-  int64_t steps = 0;
   const auto begin = std::chrono::steady_clock::now();
-  while (steps < kSteps) {
-    for (const auto& ids : train_ids.index({torch::randperm(train_ids.size(0))}).split(global_batch)) {
-      const auto x = split(strategy, data.images.index({ids}));
-      const auto y = split(strategy, data.labels.index({ids}));
-      strategy.run(
-          [&](torch::Tensor images, torch::Tensor labels) {
-            const auto each = torch::nll_loss(model->forward(images), labels, {}, torch::Reduction::None);
-            adam.minimize(ls::average_loss(each, ids.size(0)));
-          },
-          x, y);
-      ++steps;
-    }
+  for (const auto& batch : strategy.distribute_dataset(training)) {
+    strategy.run(
+        [&](torch::Tensor images, torch::Tensor labels) {
+          const auto each = torch::nll_loss(model->forward(images), labels, {}, torch::Reduction::None);
+          adam.minimize(ls::average_loss(each, global_batch));
+        },
+        batch);
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
 
   model.eval();
-  const auto correct = strategy.run(
-      [&](torch::Tensor images, torch::Tensor labels) {
-        const torch::NoGradGuard no_grad;
-        return model->forward(images).argmax(1).eq(labels).sum();
-      },
-      split(strategy, data.images.index({test_ids})), split(strategy, data.labels.index({test_ids})));
-  return {strategy.reduce("sum", correct).item<double>() / test_ids.size(0), steps / seconds.count(), global_batch};
+  double correct = 0;
+  for (const auto& batch : strategy.distribute_dataset(testing)) {  // every digit once, whatever the remainder
+    const auto each = strategy.run(
+        [&](torch::Tensor images, torch::Tensor labels) {
+          const torch::NoGradGuard no_grad;
+          return model->forward(images).argmax(1).eq(labels).sum();
+        },
+        batch);
+    correct += strategy.reduce("sum", each).item<double>();
+  }
+  return {correct / (kDigits - kTrainingDigits), kSteps / seconds.count(), global_batch};
 }
 
 void print(const char* what, const ls::Strategy& strategy, const Report& report) {
@@ -130,7 +110,6 @@ int main(int argc, char** argv) try {
   if (argc > 1 || !has_gpu) ls::set_logical_devices("CPU", replicas);
   if (!has_gpu || argc > 1) ls::set_threads_per_replica(std::max(1, cores / replicas));  // as many for the single one
 
-  const Digits data;
   const std::string kind = has_gpu && argc == 1 ? "GPU:" : "CPU:";
   const ls::MirroredStrategy one({kind + "0"});
   const ls::MirroredStrategy all(argc > 1 || !has_gpu ? [&] {
@@ -138,9 +117,9 @@ int main(int argc, char** argv) try {
     for (int i = 0; i < replicas; ++i) names.push_back("CPU:" + std::to_string(i));
     return names;
   }() : std::vector<std::string>{});
-  const Report single = train(one, data);
+  const Report single = train(one);
   print("MirroredStrategy, ", one, single);
-  const Report mirrored = train(all, data);
+  const Report mirrored = train(all);
   print("MirroredStrategy, ", all, mirrored);
   if (std::min(single.accuracy, mirrored.accuracy) >= kRequiredAccuracy) return EXIT_SUCCESS;
   std::cerr << "the accuracy is below " << kRequiredAccuracy << '\n';

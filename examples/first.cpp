@@ -12,10 +12,10 @@ int main() {
   auto model = ls::module<torch::nn::Linear>(784, 10);         // one for each replica, equal at the start
   auto adam = ls::optimizer<torch::optim::Adam>(model, 1e-3);  // any optimizer of LibTorch
 
-  auto images = ls::PerReplica<torch::Tensor>({torch::rand({128, 784}), torch::rand({128, 784})});
-  auto labels =
-      ls::PerReplica<torch::Tensor>({torch::randint(10, {128}, torch::kLong), torch::randint(10, {128}, torch::kLong)});
-  for (int step = 0; step < 100; ++step) {
+  auto images = torch::rand({10'000, 784});
+  auto labels = torch::randint(10, {10'000}, torch::kLong);
+  auto train = ls::data::from_tensor_slices(std::tuple{images, labels}).shuffle(10'000).batch(256);
+  for (auto& batch : strategy.distribute_dataset(train)) {  // 128 rows for each replica; the last 16 are divided, too
     auto loss = strategy.run(
         [&](torch::Tensor x, torch::Tensor y) {
           auto each = torch::nll_loss(torch::log_softmax(model->forward(x), 1), y, {}, torch::Reduction::None);
@@ -23,7 +23,7 @@ int main() {
           adam.minimize(mean);                      // backward, gradients summed over replicas, update
           return mean;
         },
-        images, labels);
+        batch);
     std::cout << strategy.reduce("sum", loss).item<float>() << '\n';
   }
 }

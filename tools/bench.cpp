@@ -4,31 +4,18 @@
 #include <string>
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
 #include "bench/all_reduce.h"
 #include "bench/empty_run.h"
+#include "bench/input.h"
 #include "bench/step.h"
+#include "tools/report.h"
 #include "tools/subcommands.h"
 
 namespace lockstep::tools {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-/// Prints a result: one JSON object on a line, or `name: value` pairs for people.
-void report(const Json& result, bool json) {
-  if (json) {
-    std::cout << result.dump() << std::endl;
-    return;
-  }
-  const char* separator = "";
-  for (const auto& [key, value] : result.items()) {
-    std::cout << separator << key << ' ' << (value.is_string() ? value.get<std::string>() : value.dump());
-    separator = ", ";
-  }
-  std::cout << std::endl;
-}
+ReportStyle style(bool json) { return json ? ReportStyle::Json : ReportStyle::Text; }
 
 Json to_json(const bench::AllReduceResult& r) {
   return {{"name", r.name},
@@ -56,6 +43,43 @@ Json to_json(const bench::StepResult& r) {
           {"fraction_of_alone", r.fraction_of_alone}};
 }
 
+Json to_json(const bench::InputResult& r) {
+  Json json{{"name", r.name}, {"records_per_second", r.records_per_second}, {"bytes_per_second", r.bytes_per_second}};
+  if (r.fraction_of_limit > 0) json["fraction_of_limit"] = r.fraction_of_limit;
+  return json;
+}
+
+Json to_json(const bench::StepInputResult& r) {
+  return {{"name", r.name},
+          {"width", r.options.width},
+          {"batch", r.options.batch},
+          {"replicas", r.options.replicas},
+          {"seconds_fixed", r.seconds_fixed},
+          {"seconds_fed", r.seconds_fed},
+          {"share_of_step", r.share_of_step},
+          {"records_per_second", r.records_per_second},
+          {"bytes_per_second", r.bytes_per_second}};
+}
+
+void report_input(const bench::InputOptions& options, bool json) {
+  for (const auto& result : bench::bench_input(options)) report(to_json(result), style(json));
+  report(to_json(bench::bench_step_input({})), style(json));
+}
+
+void add_input(CLI::App& bench) {
+  auto* command = bench.add_subcommand(
+      "input", "Reading, parsing, shuffling, batching and mapping, against reading and checksumming the same bytes");
+  auto options = std::make_shared<bench::InputOptions>();
+  auto json = std::make_shared<bool>(false);
+  command->add_option("--folder", options->folder,
+                      "Keep the record files here, for bench/peers/tfdata_input.py to read the same ones");
+  command->add_option("--small-records", options->small_records, "Records of 784 bytes")->capture_default_str();
+  command->add_option("--large-records", options->large_records, "Records of 110,000 bytes")->capture_default_str();
+  command->add_option("--repeats", options->repeats, "How often each pipeline is read")->capture_default_str();
+  command->add_flag("--json", *json, "Print one JSON object a line");
+  command->callback([=] { report_input(*options, *json); });
+}
+
 void add_all_reduce(CLI::App& bench) {
   auto* command = bench.add_subcommand("all_reduce", "Sum a tensor over replicas, against the memory's bandwidth");
   auto options = std::make_shared<bench::AllReduceOptions>();
@@ -69,7 +93,7 @@ void add_all_reduce(CLI::App& bench) {
       ->check(CLI::PositiveNumber);
   command->add_flag("--json", *json, "Print one JSON object a line");
   command->callback([=] {
-    for (const auto& result : bench::bench_all_reduce(*options)) report(to_json(result), *json);
+    for (const auto& result : bench::bench_all_reduce(*options)) report(to_json(result), style(*json));
   });
 }
 
@@ -83,7 +107,7 @@ void add_run(CLI::App& bench) {
   command->add_flag("--json", *json, "Print one JSON object a line");
   command->callback([=] {
     const auto result = bench::bench_empty_run(*replicas);
-    report({{"name", result.name}, {"replicas", result.replicas}, {"seconds", result.seconds}}, *json);
+    report({{"name", result.name}, {"replicas", result.replicas}, {"seconds", result.seconds}}, style(*json));
   });
 }
 
@@ -111,7 +135,7 @@ void add_step(CLI::App& bench) {
       for (const int64_t b : batches) {
         options->width = w;
         options->batch = b;
-        report(to_json(bench::bench_step(*options)), *json);
+        report(to_json(bench::bench_step(*options)), style(*json));
       }
     }
   });
@@ -122,17 +146,18 @@ void add_all(CLI::App& bench) {
   auto json = std::make_shared<bool>(false);
   command->add_flag("--json", *json, "Print one JSON object a line");
   command->callback([=] {
-    for (const auto& result : bench::bench_all_reduce({})) report(to_json(result), *json);
+    for (const auto& result : bench::bench_all_reduce({})) report(to_json(result), style(*json));
     const auto run = bench::bench_empty_run(2);
-    report({{"name", run.name}, {"replicas", run.replicas}, {"seconds", run.seconds}}, *json);
+    report({{"name", run.name}, {"replicas", run.replicas}, {"seconds", run.seconds}}, style(*json));
     for (const int64_t width : {512, 2048}) {
       for (const int64_t batch : {32, 256}) {
         bench::StepOptions options;
         options.width = width;
         options.batch = batch;
-        report(to_json(bench::bench_step(options)), *json);
+        report(to_json(bench::bench_step(options)), style(*json));
       }
     }
+    report_input({}, *json);
   });
 }
 
@@ -144,6 +169,7 @@ void add_bench(CLI::App& app) {
   add_all_reduce(*bench);
   add_run(*bench);
   add_step(*bench);
+  add_input(*bench);
   add_all(*bench);
 }
 

@@ -13,6 +13,7 @@ namespace {
 
 void add_subcommands(CLI::App& app) {
   lockstep::tools::add_bench(app);
+  lockstep::tools::add_data(app);
   lockstep::tools::add_doctor(app);
 }
 

@@ -15,4 +15,7 @@ void add_doctor(CLI::App& app);
 /// `lockstep bench WHAT`: measurements against the limits of this machine.
 void add_bench(CLI::App& app);
 
+/// `lockstep data inspect|write`: looks into data files, writes record files.
+void add_data(CLI::App& app);
+
 }  // namespace lockstep::tools

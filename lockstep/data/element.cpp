@@ -1,4 +1,7 @@
+#include <algorithm>
+
 #include "lockstep/base/error.h"
+#include "lockstep/data/fields.h"
 #include "lockstep/data/named.h"
 
 namespace lockstep::data {
@@ -12,15 +15,38 @@ void fail_structure(const Element& element) {
   LOCKSTEP_ASSERT(false);
 }
 
+namespace {
+
+[[noreturn]] void fail_unknown_name(std::string_view name, const std::vector<std::string>& known) {
+  std::string list;
+  for (const std::string& each : known) list += (list.empty() ? "" : ", ") + each;
+  LOCKSTEP_CHECK_VALUE(false, "[Named] the element has no part of this name: name=\"", name, "\"; it has: ", list);
+  LOCKSTEP_ASSERT(false);
+}
+
+}  // namespace
+
+std::function<void(Element& in, Element& out)> pick_fields(std::vector<std::string> names) {
+  return [names = std::move(names)](Element& in, Element& out) {
+    static const std::vector<std::string> kNone;
+    const std::vector<std::string>& keys = in.layout ? in.layout->keys : kNone;
+    LOCKSTEP_CHECK_TYPE(keys.size() == in.leaves.size(), "[fields] elements must be Named: parts=", in.leaves.size(),
+                        ", names=", keys.size());
+    out.clear();
+    for (const std::string& name : names) {
+      const auto found = std::find(keys.begin(), keys.end(), name);
+      if (found == keys.end()) fail_unknown_name(name, keys);
+      out.leaves.push_back(in.leaves[found - keys.begin()]);
+    }
+  };
+}
+
 }  // namespace detail
 
 const Leaf& Named::leaf(std::string_view name) const {
   const auto found = parts_.find(name);
   if (found != parts_.end()) return found->second;
-  std::string known;
-  for (const auto& part : parts_) known += (known.empty() ? "" : ", ") + part.first;
-  LOCKSTEP_CHECK_VALUE(false, "[Named] the element has no part of this name: name=\"", name, "\"; it has: ", known);
-  LOCKSTEP_ASSERT(false);
+  detail::fail_unknown_name(name, names());
 }
 
 std::vector<std::string> Named::names() const {

@@ -30,9 +30,10 @@ ElementIterator::ElementIterator(NodePtr node, Iteration iteration)
     : node_(std::move(node)), iteration_(iteration), iterator_(node_->iterator(iteration)) {}
 
 bool ElementIterator::next(Element& element) {
-  if (!iterator_->next(element)) return false;
-  ++taken_;
-  return true;
+  ++taken_;  // before, because an element that cannot be made was taken, too
+  const bool found = iterator_->next(element);
+  if (!found) --taken_;
+  return found;
 }
 
 Position ElementIterator::position() const { return {iteration_.epoch, taken_, describe(*node_)}; }

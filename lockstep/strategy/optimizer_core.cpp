@@ -63,6 +63,7 @@ struct OptimizerCore::State {
   void update(int replica, Replica& own, const std::vector<const UpdateOffer*>& offers,
               const std::vector<char>& present);
   void average_buffers(int replica, const std::vector<const UpdateOffer*>& offers);
+  void average_device_buffers(int replica, Replica& own);
   void reduce(int replica, Replica& own, const std::vector<char>& present, bool replicated_only);
   at::Tensor step_own(Replica& own, const std::function<at::Tensor()>& closure);
 };
@@ -188,13 +189,15 @@ void OptimizerCore::State::reduce(int replica, Replica& own, const std::vector<c
     }
   }
   if (!dense.empty()) group.all_reduce_(dense, ReduceOp::Sum);
-  if (replicated_only) {
-    std::vector<at::Tensor> on_devices;
-    for (const at::Tensor& buffer : own.buffers) {
-      if (!buffer.device().is_cpu()) on_devices.push_back(buffer);
-    }
-    if (!on_devices.empty()) group.all_reduce_(on_devices, ReduceOp::Mean);
+}
+
+/// Buffers on the CPU are averaged where gradients are, by one replica each; those on devices by all of them.
+void OptimizerCore::State::average_device_buffers(int replica, Replica& own) {
+  std::vector<at::Tensor> on_devices;
+  for (const at::Tensor& buffer : own.buffers) {
+    if (!buffer.device().is_cpu()) on_devices.push_back(buffer);
   }
+  if (!on_devices.empty()) setup.strategy->group(replica).all_reduce_(on_devices, ReduceOp::Mean);
 }
 
 at::Tensor OptimizerCore::State::step_own(Replica& own, const std::function<at::Tensor()>& closure) {
@@ -254,6 +257,7 @@ void OptimizerCore::step() {
     if (!own.reduced && state_->num_replicas() > 1) state_->reduce(replica, own, present, /*replicated_only=*/true);
     state_->step_own(own, nullptr);
   }
+  if (state_->num_replicas() > 1) state_->average_device_buffers(replica, own);
   for (const at::Tensor& parameter : own.parameters) {
     if (!parameter.is_inference()) parameter.unsafeGetTensorImpl()->bump_version();
   }

@@ -231,6 +231,23 @@ TEST_P(OptimizerTest, AveragesBatchNormStatistics) {
   }
 }
 
+TEST_P(OptimizerTest, AveragesBatchNormStatisticsAlsoAfterClipping) {
+  auto scope = strategy.scope();
+  auto model = module<torch::nn::BatchNorm1d>(2);
+  auto sgd = optimizer<torch::optim::SGD>(model, 0.1);
+  strategy.run([&] {
+    const double id = get_replica_context().replica_id_in_sync_group();
+    const auto input = torch::tensor({{0.0, 1.0}, {2.0, 1.0}}).to(named.device, torch::kFloat) + id;
+    model->forward(input).sum().backward();
+    sgd.clip_grad_norm(1.0);
+    sgd.step();
+  });
+  const auto mean = (torch::ones({2}) + (named.replicas - 1) / 2.0) * 0.1;
+  for (int i = 0; i < model.num_replicas(); ++i) {
+    EXPECT_TRUE(torch::allclose(model.replica(i).running_mean.cpu(), mean)) << "replica " << i;
+  }
+}
+
 TEST_P(OptimizerTest, TrainsVariables) {
   auto scope = strategy.scope();
   Variable w(torch::ones({2}, torch::kDouble), {.name = "w"});

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <limits>
+
 #include "lockstep/base/error.h"
 #include "lockstep/data/transforms.h"
 #include "lockstep/data/transforms/assemble.h"
@@ -22,6 +25,8 @@ class BatchIterator final : public NodeIterator {
   }
 
   int64_t skip(int64_t count) override {
+    if (assembler_.size() > 0) return NodeIterator::skip(count);  // an error came in the middle of a batch
+    count = std::min(count, std::numeric_limits<int64_t>::max() / size_);
     const int64_t rows = input_->skip(count * size_);
     return options_.drop_remainder ? rows / size_ : (rows + size_ - 1) / size_;
   }

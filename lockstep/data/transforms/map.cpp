@@ -15,8 +15,9 @@ class MapIterator final : public NodeIterator {
   MapIterator(std::unique_ptr<NodeIterator> input, MapFunction fn) : input_(std::move(input)), fn_(std::move(fn)) {}
 
   bool next(Element& element) override {
+    const int64_t ordinal = ordinal_++;  // before, because an element that cannot be made has its number, too
     if (!input_->next(in_)) return false;
-    fn_(ordinal_++, in_, element);
+    fn_(ordinal, in_, element);
     return true;
   }
 
@@ -80,7 +81,8 @@ class MapNode final : public UnaryNode {
     MapFunction(fn_, 0)(0, in, out);
     const bool unknown_rows = has_unknown_rows(input()->spec());
     return ElementSpec::of(out).map_leaves([&](LeafSpec leaf) {
-      if (unknown_rows && leaf.shape.rank() > 0) leaf.shape = leaf.shape.without_leading().with_leading(std::nullopt);
+      if (unknown_rows && leaf.shape.has_rank() && leaf.shape.rank() > 0)
+        leaf.shape = leaf.shape.without_leading().with_leading(std::nullopt);
       return leaf;
     });
   }

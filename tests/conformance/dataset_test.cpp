@@ -1,0 +1,99 @@
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "tests/conformance/strategies.h"
+
+namespace lockstep::conformance {
+namespace {
+
+/// Distributed datasets under every strategy, for every remainder.
+class DatasetTest : public testing::TestWithParam<NamedStrategy> {
+ protected:
+  const NamedStrategy& named = GetParam();
+  Strategy strategy = named.make();
+};
+
+data::Dataset<std::tuple<at::Tensor, at::Tensor>> examples(int64_t count) {
+  const auto x = torch::arange(count * 3, torch::kFloat).view({count, 3}) / 10;
+  const auto y = torch::arange(count, torch::kFloat);
+  return data::from_tensor_slices(std::tuple{x, y});
+}
+
+TEST_P(DatasetTest, DeliversEveryElementOnceOnItsDevice) {
+  for (const int64_t count : {0, 1, 5, 8, 13}) {
+    std::vector<double> seen;
+    int64_t steps = 0;
+    for (const auto& batch : strategy.distribute_dataset(examples(count).shuffle(8).batch(4))) {
+      strategy.run(
+          [&](const at::Tensor& x, const at::Tensor& y) {
+            EXPECT_EQ(x.device(), named.device);
+            EXPECT_EQ(x.size(0), y.size(0));
+            EXPECT_EQ(x.size(1), 3);
+          },
+          batch);
+      const auto [x, y] = batch;
+      const at::Tensor all = strategy.gather(y, 0).cpu();
+      for (int64_t i = 0; i < all.numel(); ++i) seen.push_back(all[i].item<double>());
+      ++steps;
+    }
+    std::sort(seen.begin(), seen.end());
+    EXPECT_EQ(steps, (count + 3) / 4);
+    ASSERT_EQ(seen.size(), static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i) EXPECT_EQ(seen[i], i);
+  }
+}
+
+TEST_P(DatasetTest, TrainingEqualsThatOnOneDeviceForEveryRemainder) {
+  for (int64_t count = 5; count <= 9; ++count) {
+    const auto initial = torch::tensor({{0.1, -0.2, 0.3}});
+    auto plain = initial.clone().requires_grad_();
+    for (auto& [x, y] : examples(count).batch(4)) {
+      const auto loss = (x.mm(plain.t()).squeeze(1) - y).square().sum() / 4;
+      plain.mutable_grad().reset();
+      loss.backward();
+      const torch::NoGradGuard no_grad;
+      plain -= plain.grad() * 0.01;
+    }
+    auto scope = strategy.scope();
+    Variable weight(initial.to(named.device), {.name = "w"});
+    auto sgd = optimizer<torch::optim::SGD>(std::vector<Variable>{weight}, 0.01);
+    for (const auto& batch : strategy.distribute_dataset(examples(count).batch(4))) {
+      strategy.run(
+          [&](const at::Tensor& x, const at::Tensor& y) {
+            sgd.minimize(average_loss((x.mm(weight.value().t()).squeeze(1) - y).square(), 4));
+          },
+          batch);
+    }
+    EXPECT_TRUE(torch::allclose(weight.read_value().cpu(), plain, 1e-5, 1e-6)) << count << " examples";
+  }
+}
+
+TEST_P(DatasetTest, GoesOnFromAPosition) {
+  const auto input = strategy.distribute_dataset(examples(23).shuffle(10, {.seed = 3}).batch(4));
+  auto first = input.iterator();
+  first.get_next();
+  first.get_next();
+  const std::string saved = first.position().str();
+  auto second = input.iterator();
+  second.restore(InputPosition::parse(saved));
+  while (auto expected = first.get_next_as_optional()) {
+    const auto [x, y] = *expected;
+    const auto [x2, y2] = second.get_next();
+    EXPECT_TRUE(torch::equal(strategy.gather(x, 0).cpu(), strategy.gather(x2, 0).cpu()));
+    EXPECT_TRUE(torch::equal(strategy.gather(y, 0).cpu(), strategy.gather(y2, 0).cpu()));
+  }
+  EXPECT_THROW(second.get_next(), EndOfData);
+}
+
+TEST_P(DatasetTest, StaysOnTheHostWhereAsked) {
+  for (const auto& batch : strategy.distribute_dataset(examples(4).batch(4), {.fetch_to_device = false})) {
+    strategy.run([&](const at::Tensor& x, const at::Tensor&) { EXPECT_TRUE(x.is_cpu()); }, batch);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, DatasetTest, testing::ValuesIn(all_strategies()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace lockstep::conformance
