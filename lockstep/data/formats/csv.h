@@ -30,9 +30,9 @@ struct CsvOptions {
   /// Whether the first record has the names of the columns.
   bool header = false;
   /// A field with this text counts as empty.
-  std::string na_value;
+  std::string na_value = {};
   /// The columns to hand out, from 0 on, in this order; empty for all.
-  std::vector<int64_t> select_columns;
+  std::vector<int64_t> select_columns = {};
   /// Auto looks for gzip; zlib must be asked for.
   Compression compression = Compression::Auto;
 };
