@@ -9,7 +9,7 @@ if(LOCKSTEP_BUILD_FUZZ)
   target_include_directories(lockstep_fuzzed PUBLIC "${PROJECT_SOURCE_DIR}")
   target_compile_options(lockstep_fuzzed PUBLIC
     -O1 -g -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize=vptr -fno-sanitize-recover=all)
-  target_link_libraries(lockstep_fuzzed PUBLIC torch ${LOCKSTEP_ZLIB_LIBRARY} ${LOCKSTEP_IMAGE_LIBRARIES})
+  target_link_libraries(lockstep_fuzzed PUBLIC torch ${LOCKSTEP_ZLIB_LIBRARY} ${LOCKSTEP_IMAGE_LIBRARIES} ${LOCKSTEP_ARCHIVE_LIBRARY})
   set_source_files_properties("${LOCKSTEP_CRC32C_SOURCE}" PROPERTIES COMPILE_OPTIONS "${LOCKSTEP_CRC32C_OPTIONS}")
   add_custom_target(fuzz_targets)
 endif()

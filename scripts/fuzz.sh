@@ -19,7 +19,7 @@ cmake --build --preset fuzz --target fuzz_targets --parallel 2
 
 targets=("$@")
 if ((${#targets[@]} == 0)); then
-  mapfile -t targets < <(sed -n 's/^lockstep_fuzz(\([a-z0-9_]*\) .*/\1/p' tests/fuzz/CMakeLists.txt)
+  mapfile -t targets < <(sed -n 's/^ *lockstep_fuzz(\([a-z0-9_]*\) .*/\1/p' tests/fuzz/CMakeLists.txt)
 fi
 
 fuzz_one() {

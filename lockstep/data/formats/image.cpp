@@ -1,9 +1,8 @@
 #include "lockstep/data/formats/image.h"
 
-#include <ATen/ops/empty.h>
-
 #include "lockstep/base/error.h"
 #include "lockstep/data/formats/image_impl.h"
+#include "lockstep/data/formats/new_tensor_impl.h"
 
 namespace lockstep::data {
 namespace detail {
@@ -34,7 +33,7 @@ void convert_to_gray(const T* from, T* to, int64_t count) {
 }  // namespace
 
 at::Tensor gray_of_rgb(const at::Tensor& rgb) {
-  at::Tensor gray = at::empty({rgb.size(0), rgb.size(1), 1}, rgb.options());
+  at::Tensor gray = new_tensor({rgb.size(0), rgb.size(1), 1}, rgb.scalar_type());
   if (rgb.scalar_type() == at::kByte) {
     convert_to_gray(rgb.data_ptr<uint8_t>(), gray.data_ptr<uint8_t>(), gray.numel());
   } else {

@@ -6,10 +6,9 @@
 #include <limits>
 #include <memory>
 
-#include <ATen/ops/empty.h>
-
 #include "lockstep/base/error.h"
 #include "lockstep/data/formats/image_impl.h"
+#include "lockstep/data/formats/new_tensor_impl.h"
 
 namespace lockstep::data {
 namespace {
@@ -83,8 +82,7 @@ class Decoder {
     detail::check_pixels(size, options, "decode_jpeg");
     choose_colors(options.channels);
     run([&] { jpeg_start_decompress(&info_); });
-    at::Tensor pixels =
-        at::empty({size.height, size.width, info_.output_components}, at::TensorOptions().dtype(at::kByte));
+    at::Tensor pixels = detail::new_tensor({size.height, size.width, info_.output_components}, at::kByte);
     auto* memory = pixels.data_ptr<uint8_t>();
     const size_t row_bytes = static_cast<size_t>(size.width) * static_cast<size_t>(info_.output_components);
     run([&] {
@@ -124,7 +122,7 @@ class Decoder {
 
 // Printers' colours to a screen's. Programs of Adobe's write them inverted, and so in fact does everybody.
 at::Tensor rgb_of_cmyk(const at::Tensor& cmyk, bool inverted) {
-  at::Tensor rgb = at::empty({cmyk.size(0), cmyk.size(1), 3}, cmyk.options());
+  at::Tensor rgb = detail::new_tensor({cmyk.size(0), cmyk.size(1), 3}, cmyk.scalar_type());
   const auto* from = cmyk.data_ptr<uint8_t>();
   auto* to = rgb.data_ptr<uint8_t>();
   for (int64_t i = 0; i < cmyk.size(0) * cmyk.size(1); ++i, from += 4, to += 3) {
@@ -135,7 +133,7 @@ at::Tensor rgb_of_cmyk(const at::Tensor& cmyk, bool inverted) {
 }
 
 at::Tensor with_opaque_alpha(const at::Tensor& rgb) {
-  at::Tensor result = at::empty({rgb.size(0), rgb.size(1), 4}, rgb.options());
+  at::Tensor result = detail::new_tensor({rgb.size(0), rgb.size(1), 4}, rgb.scalar_type());
   const auto* from = rgb.data_ptr<uint8_t>();
   auto* to = result.data_ptr<uint8_t>();
   for (int64_t i = 0; i < rgb.size(0) * rgb.size(1); ++i, from += 3, to += 4) {

@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <cstring>
 
-#include <ATen/ops/as_strided.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/formats/files_impl.h"
+#include "lockstep/data/formats/new_tensor_impl.h"
 #include "lockstep/data/formats/npy_impl.h"
 
 namespace lockstep::data {
@@ -38,7 +37,7 @@ Bytes in_native_order(const Bytes& data, const NpyElement& element) {
 
 template <class From, class To>
 at::Tensor widened(const Bytes& data, int64_t count) {
-  at::Tensor result = at::empty({count}, at::TensorOptions().dtype(c10::CppTypeToScalarType<To>::value));
+  at::Tensor result = new_tensor({count}, c10::CppTypeToScalarType<To>::value);
   const auto* from = reinterpret_cast<const From*>(data.data());
   std::copy_n(from, count, result.data_ptr<To>());
   return result;
@@ -55,7 +54,7 @@ void check_fits_int64(const Bytes& data, int64_t count, const Origin& origin) {
 // Returns the elements in a row. The tensor owns the buffer of `data`.
 at::Tensor flat_tensor(const Bytes& data, const NpyHeader& header, const Origin& origin) {
   const NpyElement& element = header.element;
-  if (header.count == 0) return at::empty({0}, at::TensorOptions().dtype(element.dtype));
+  if (header.count == 0) return new_tensor({0}, element.dtype);
   const Bytes native = in_native_order(data, element);
   if (element.kind == 'u' && element.size == 2) return widened<uint16_t, int32_t>(native, header.count);
   if (element.kind == 'u' && element.size == 4) return widened<uint32_t, int64_t>(native, header.count);
@@ -84,7 +83,7 @@ at::Tensor read_npy(const Bytes& bytes, const Origin& origin) {
   LOCKSTEP_CHECK_DATA(found >= header.data_size, "[", origin.operation, "] the data is cut off: ", origin.where,
                       ", needed bytes=", header.data_size, ", found bytes=", found);
   const Bytes data = bytes.slice(header.data_offset, header.data_size);
-  return at::as_strided(flat_tensor(data, header, origin), header.shape, strides_of(header));
+  return flat_tensor(data, header, origin).as_strided(header.shape, strides_of(header));
 }
 
 }  // namespace detail

@@ -5,10 +5,9 @@
 #include <png.h>
 #include <vector>
 
-#include <ATen/ops/empty.h>
-
 #include "lockstep/base/error.h"
 #include "lockstep/data/formats/image_impl.h"
+#include "lockstep/data/formats/new_tensor_impl.h"
 
 namespace lockstep::data {
 namespace {
@@ -68,8 +67,7 @@ class Decoder {
     });
     const int64_t channels = png_get_channels(png_, info_);
     const bool deep = png_get_bit_depth(png_, info_) == 16;
-    at::Tensor pixels =
-        at::empty({size.height, size.width, channels}, at::TensorOptions().dtype(deep ? at::kShort : at::kByte));
+    at::Tensor pixels = detail::new_tensor({size.height, size.width, channels}, deep ? at::kShort : at::kByte);
     read_rows(pixels);
     if (deep) pixels = pixels.to(at::kInt).bitwise_and_(0xffff);
     // Not by libpng, which would weigh the colours by the file's gamma.
@@ -181,7 +179,7 @@ class Encoder {
 
 // Two bytes of each value, as a picture of 16 bits has them.
 at::Tensor narrowed(const at::Tensor& picture) {
-  at::Tensor result = at::empty(picture.sizes(), picture.options().dtype(at::kShort));
+  at::Tensor result = detail::new_tensor(picture.sizes(), at::kShort);
   const auto* from = picture.data_ptr<int32_t>();
   auto* to = reinterpret_cast<uint16_t*>(result.data_ptr<int16_t>());
   for (int64_t i = 0; i < picture.numel(); ++i) {

@@ -129,7 +129,8 @@ Bytes zip_contents(const Bytes& archive, const ZipMember& member, const Origin& 
   // Name and extra field are repeated here; the extra field may be another one than in the list.
   const uint64_t start = member.offset + kLocalHeaderSize + number_at<uint16_t>(view, member.offset + 26) +
                          number_at<uint16_t>(view, member.offset + 28);
-  const uint64_t found = start <= view.size() ? view.size() - start : 0;
+  if (start > view.size()) fail(origin, "the header of the member is cut off", member.offset);
+  const uint64_t found = view.size() - start;
   LOCKSTEP_CHECK_DATA(found >= member.compressed_size, "[", origin.operation, "] the member is cut off: ", origin.where,
                       ", needed bytes=", member.compressed_size, ", found bytes=", found);
   return archive.slice(start, member.compressed_size);

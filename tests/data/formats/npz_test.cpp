@@ -116,6 +116,16 @@ TEST(NpzTest, RefusesSizesThatCompressionCannotReach) {
   EXPECT_THAT(message_of([&] { parse_npz(bytes); }), HasSubstr("size=1879048192"));
 }
 
+TEST(NpzTest, RefusesAMemberThatStartsBehindTheEnd) {
+  const TemporaryFolder folder;
+  save_npz(folder / "a.npz", {{"a", at::empty({0})}});
+  std::string bytes = read_whole_file(folder / "a.npz");
+  bytes[27] = '\x10';  // the length of the name, in the local header
+  const size_t entry = bytes.find("PK\x01\x02");
+  for (size_t i = 20; i < 28; ++i) bytes[entry + i] = '\0';  // both sizes
+  EXPECT_THAT(message_of([&] { parse_npz(bytes); }), HasSubstr("header of the member is cut off"));
+}
+
 TEST(NpzTest, NamesTheFile) {
   const TemporaryFolder folder;
   write_whole_file(folder / "bad.npz", "no archive at all, but longer than an empty one");
