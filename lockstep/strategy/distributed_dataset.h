@@ -24,8 +24,10 @@ using InputPosition = detail::InputPosition;
 template <class T>
 class DistributedIterator {
  public:
-  DistributedIterator(std::shared_ptr<const detail::DistributedInput> input, uint64_t epoch)
-      : input_(std::move(input)), first_epoch_(epoch), steps_(input_, epoch) {}
+  /// `epochs` counts those that were started, by all iterators of a dataset.
+  DistributedIterator(std::shared_ptr<const detail::DistributedInput> input,
+                      std::shared_ptr<std::atomic<uint64_t>> epochs)
+      : input_(std::move(input)), epochs_(std::move(epochs)), steps_(input_, next_epoch()) {}
 
   /// Returns the next step's batches as distributed values. Throws EndOfData at the end.
   regrouped_t<T> get_next() {
@@ -43,18 +45,27 @@ class DistributedIterator {
   }
 
   /// Starts again from the beginning, in another order where that is random.
-  void initialize() { steps_ = detail::StepIterator(input_, ++first_epoch_); }
+  void initialize() { steps_ = detail::StepIterator(input_, next_epoch()); }
+
+  /// What is known of the batch that each replica gets, as `DistributedDataset::element_spec`.
+  PerReplica<data::ElementSpec> element_spec() const { return detail::distributed_spec(*input_); }
 
   /// Returns where the iterator stands, for a checkpoint.
   InputPosition position() const { return steps_.position(); }
 
   /// Goes to a position that an iterator of the same dataset had. It holds for another number of replicas; and for
   /// another number of workers where each step is one global batch, which is so unless workers read files of their own.
-  void restore(const InputPosition& position) { steps_.restore(position); }
+  /// The epochs that are started afterwards are those that followed there.
+  void restore(const InputPosition& position) {
+    steps_.restore(position);
+    epochs_->store(position.epoch + 1, std::memory_order_relaxed);
+  }
 
  private:
+  uint64_t next_epoch() { return epochs_->fetch_add(1, std::memory_order_relaxed); }
+
   std::shared_ptr<const detail::DistributedInput> input_;
-  uint64_t first_epoch_;
+  std::shared_ptr<std::atomic<uint64_t>> epochs_;
   detail::StepIterator steps_;
   std::vector<data::Element> elements_;
 };
@@ -77,9 +88,7 @@ class DistributedDataset {
       : input_(std::move(input)), epochs_(std::make_shared<std::atomic<uint64_t>>(0)) {}
 
   /// Starts an epoch.
-  DistributedIterator<T> iterator() const {
-    return DistributedIterator<T>(input_, epochs_->fetch_add(1, std::memory_order_relaxed));
-  }
+  DistributedIterator<T> iterator() const { return DistributedIterator<T>(input_, epochs_); }
 
   class Range {
    public:

@@ -8,6 +8,7 @@
 #include "lockstep/data/transforms/rows.h"
 #include "lockstep/strategy/distributed_dataset.h"
 #include "lockstep/strategy/strategy_impl.h"
+#include "lockstep/value/print.h"
 
 namespace lockstep {
 
@@ -26,6 +27,14 @@ std::string InputContext::str() const {
 
 std::ostream& operator<<(std::ostream& out, const InputContext& context) { return out << context.str(); }
 
+std::ostream& operator<<(std::ostream& out, const InputOptions& options) {
+  const char* mode = options.replication_mode == InputReplicationMode::PerWorker ? "PER_WORKER" : "PER_REPLICA";
+  return out << "InputOptions(experimental_fetch_to_device=" << repr(options.fetch_to_device)
+             << ", experimental_replication_mode=<InputReplicationMode." << mode << ": '" << mode
+             << "'>, experimental_place_dataset_on_device=" << repr(options.place_dataset_on_device)
+             << ", experimental_per_replica_buffer_size=" << options.per_replica_buffer_size << ")";
+}
+
 namespace detail {
 namespace {
 
@@ -36,10 +45,18 @@ std::vector<c10::Device> device_of_replicas(const StrategyImpl& strategy) {
   return devices;
 }
 
-void check_placement(const InputOptions& options) {
+/// A batch of no rows like `batch`, in memory of its own; nothing where the element is no batch.
+std::optional<data::Element> without_rows(const data::Element& batch) {
+  return data::detail::empty_rows(data::ElementSpec::of(batch));
+}
+
+void check_buffer(const InputOptions& options) {
   LOCKSTEP_CHECK_VALUE(
       options.per_replica_buffer_size >= 0,
       "[InputOptions] the buffer must not be negative: per_replica_buffer_size=", options.per_replica_buffer_size);
+}
+
+void check_placement(const InputOptions& options) {
   if (!options.place_dataset_on_device) return;
   LOCKSTEP_CHECK_VALUE(options.replication_mode == InputReplicationMode::PerReplica,
                        "[distribute_datasets_from_function] place_dataset_on_device needs a pipeline for each replica: "
@@ -100,15 +117,21 @@ bool Step::has_data() const {
 StepReader::StepReader(const InputPipeline& pipeline, const data::Iteration& iteration)
     : iterator_(pipeline.node->iterator(iteration)), num_replicas_(pipeline.devices.size()) {}
 
-void StepReader::read(Step& step) {
-  for (size_t i = 0; i < num_replicas_; ++i) {
+void StepReader::prepare() {
+  while (prepared_.size() < num_replicas_) {
     data::Element element;
     if (iterator_->next(element)) {
-      step.elements.emplace_back(std::move(element));
+      prepared_.emplace_back(std::move(element));
     } else {
-      step.elements.emplace_back();
+      prepared_.emplace_back();
     }
   }
+}
+
+void StepReader::read(Step& step) {
+  prepare();
+  for (auto& element : prepared_) step.elements.push_back(std::move(element));
+  prepared_.clear();
 }
 
 int64_t StepReader::skip(int64_t count) {
@@ -116,23 +139,30 @@ int64_t StepReader::skip(int64_t count) {
   return (iterator_->skip(count * per_step) + per_step - 1) / per_step;
 }
 
-void EmptyBatches::fill(Step& step) {
+const data::Element& EmptyBatches::pattern(const Step& step) {
   for (const auto& element : step.elements) {
     if (!element) continue;
-    pattern_ = *element;
-    break;
+    data::detail::num_rows(*element, "get_next");
+    pattern_ = without_rows(*element);
+    return *pattern_;
   }
-  for (auto& element : step.elements) {
-    if (element) continue;
-    if (pattern_) {
-      element.emplace();
-      data::detail::num_rows(*pattern_, "get_next");
-      data::detail::slice_rows(*pattern_, 0, 0, *element);
-    } else {
-      element = data::detail::empty_rows(node_->spec());
-      LOCKSTEP_CHECK_VALUE(element,
-                           "[get_next] this worker has no data and cannot tell what an empty batch looks like: ",
-                           "element_spec=", node_->spec(), "; give the shapes in MapOptions::spec or GeneratorOptions");
+  if (!pattern_) pattern_ = data::detail::empty_rows(node_->spec());
+  LOCKSTEP_CHECK_VALUE(pattern_, "[get_next] this worker has no data and cannot tell what an empty batch looks like: ",
+                       "element_spec=", node_->spec(), "; give the shapes in MapOptions::spec or GeneratorOptions");
+  return *pattern_;
+}
+
+void EmptyBatches::fill(Step& step) {
+  for (size_t replica = 0; replica < step.elements.size(); ++replica) {
+    auto& element = step.elements[replica];
+    if (element) {
+      // For steps in which only other workers have data.
+      if (!pattern_) pattern_ = without_rows(*element);
+      continue;
+    }
+    element = pattern(step);
+    for (data::Leaf& leaf : element->leaves) {
+      if (auto* tensor = leaf.as<at::Tensor>()) *tensor = tensor->to(devices_[replica]);
     }
   }
 }
@@ -143,6 +173,7 @@ std::shared_ptr<const DistributedInput> distribute_node(const StrategyImpl& stra
                              "[distribute_dataset] InputReplicationMode::PerReplica is for "
                              "distribute_datasets_from_function of MirroredStrategy: strategy=",
                              strategy.type_name());
+  check_buffer(options);
   const data::detail::InputWorker worker = strategy.input_worker();
   const data::detail::WorkerPipeline pipeline = data::detail::worker_pipeline(dataset, worker);
   return std::make_shared<DistributedInput>(
@@ -150,7 +181,7 @@ std::shared_ptr<const DistributedInput> distribute_node(const StrategyImpl& stra
                        .options = options,
                        .strategy = strategy.shared_from_this(),
                        .any_worker = strategy.any_worker(),
-                       .description = data::detail::describe(*dataset),
+                       .description = data::detail::describe(*dataset) + pipeline.cut,
                        .num_workers = worker.num_workers,
                        .order_is_global = pipeline.order_is_global});
 }
@@ -163,6 +194,7 @@ std::shared_ptr<const DistributedInput> distribute_from_function(
                              "[distribute_datasets_from_function] InputReplicationMode::PerReplica is for "
                              "MirroredStrategy alone: strategy=",
                              strategy.type_name());
+  check_buffer(options);
   check_placement(options);
   const data::detail::InputWorker worker = strategy.input_worker();
   const std::vector<c10::Device> devices = device_of_replicas(strategy);
@@ -180,6 +212,8 @@ std::shared_ptr<const DistributedInput> distribute_from_function(
     input->description += (i > 0 ? " + " : "") + data::detail::describe(*node);
     input->pipelines.push_back({std::move(node), per_replica ? std::vector{devices[i]} : devices});
   }
+  // A step takes an element for each replica, so that a position holds for one number of them only.
+  input->description += c10::str(" on ", worker.num_replicas(), " replicas");
   return input;
 }
 

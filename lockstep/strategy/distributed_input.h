@@ -50,7 +50,7 @@ LOCKSTEP_API PerReplica<data::ElementSpec> distributed_spec(const DistributedInp
 LOCKSTEP_API data::Cardinality num_steps(const DistributedInput& input);
 
 /// The elements of one step: one for each local replica that got one, in replica order.
-struct Step {
+struct LOCKSTEP_API Step {
   std::vector<std::optional<data::Element>> elements;
 
   bool has_data() const;
@@ -61,7 +61,10 @@ class LOCKSTEP_API StepReader {
  public:
   explicit StepReader(const InputPipeline& pipeline, const data::Iteration& iteration);
 
-  /// Appends what each replica of the pipeline gets next.
+  /// Reads what each replica gets next, without giving it out. After an exception the next call goes on behind the
+  /// element that could not be made; what was read for other replicas is kept.
+  void prepare();
+  /// Prepares a step and appends it.
   void read(Step& step);
   /// Passes over whole steps and returns how many there were, a partial one included.
   int64_t skip(int64_t count);
@@ -69,17 +72,24 @@ class LOCKSTEP_API StepReader {
  private:
   std::unique_ptr<data::NodeIterator> iterator_;
   size_t num_replicas_;
+  std::vector<std::optional<data::Element>> prepared_;
 };
 
-/// Gives replicas without data a batch of no rows: of the same types and sizes as what others got in this step or
-/// before, or else as the spec says. Throws ValueError where elements are no batches.
+/// Gives replicas without data a batch of no rows on their device: of the same types and sizes as what others got in
+/// this step or before, or else as the spec says. Throws ValueError where elements are no batches.
 class LOCKSTEP_API EmptyBatches {
  public:
-  explicit EmptyBatches(data::NodePtr node) : node_(std::move(node)) {}
+  /// `devices` are those of the replicas.
+  EmptyBatches(data::NodePtr node, std::vector<c10::Device> devices)
+      : node_(std::move(node)), devices_(std::move(devices)) {}
   void fill(Step& step);
 
  private:
+  /// What a batch of no rows looks like; throws where that cannot be known.
+  const data::Element& pattern(const Step& step);
+
   data::NodePtr node_;
+  std::vector<c10::Device> devices_;
   std::optional<data::Element> pattern_;
 };
 

@@ -52,4 +52,7 @@ struct LOCKSTEP_API InputOptions {
   int64_t per_replica_buffer_size = 1;
 };
 
+/// Prints as TensorFlow prints its tuple of the same options.
+LOCKSTEP_API std::ostream& operator<<(std::ostream& out, const InputOptions& options);
+
 }  // namespace lockstep

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <sstream>
 #include <thread>
 
@@ -20,19 +21,24 @@ struct UploadedStep {
   std::vector<std::optional<c10::Event>> ready;
 };
 
-bool has_accelerator(const DistributedInput& input) {
+bool has_accelerator(const std::vector<c10::Device>& devices) {
+  return std::any_of(devices.begin(), devices.end(), [](const c10::Device& device) { return !device.is_cpu(); });
+}
+
+/// Where the replicas' batches are.
+std::vector<c10::Device> devices_of(const DistributedInput& input) {
+  std::vector<c10::Device> devices;
   for (const InputPipeline& pipeline : input.pipelines) {
-    for (const c10::Device device : pipeline.devices) {
-      if (!device.is_cpu()) return true;
-    }
+    devices.insert(devices.end(), pipeline.devices.begin(), pipeline.devices.end());
   }
-  return false;
+  if (!input.options.fetch_to_device) devices.assign(devices.size(), at::kCPU);
+  return devices;
 }
 
 /// A replica that asked for itself would take what belongs to the others.
 void check_can_get_next(const StrategyImpl& strategy) {
   const ContextFrame* frame = current_frame();
-  if (frame == nullptr || frame->strategy->is_default()) return;
+  if (frame == nullptr || frame->strategy->is_default() || strategy.is_default()) return;
   if (frame->strategy != &strategy) check_cross_replica(strategy, "get_next");
   LOCKSTEP_CHECK_VALUE(frame->replica < 0 || current_place().place == Place::Update,
                        "[get_next] must be called from outside of the replicas, but was called inside replica ",
@@ -45,12 +51,10 @@ void check_can_get_next(const StrategyImpl& strategy) {
 class StepIterator::Feeder {
  public:
   Feeder(const DistributedInput& input, uint64_t epoch) : buffer_size_(input.options.per_replica_buffer_size) {
-    const bool to_device = input.options.fetch_to_device;
-    const data::Iteration iteration{.epoch = epoch, .pin_memory = to_device && has_accelerator(input)};
-    for (const InputPipeline& pipeline : input.pipelines) {
-      readers_.emplace_back(pipeline, iteration);
-      for (const c10::Device device : pipeline.devices) uploaders_.emplace_back(to_device ? device : at::kCPU);
-    }
+    const std::vector<c10::Device> devices = devices_of(input);
+    const data::Iteration iteration{.epoch = epoch, .pin_memory = has_accelerator(devices)};
+    for (const InputPipeline& pipeline : input.pipelines) readers_.emplace_back(pipeline, iteration);
+    for (const c10::Device device : devices) uploaders_.emplace_back(device);
   }
 
   ~Feeder() {
@@ -99,6 +103,7 @@ class StepIterator::Feeder {
 
   UploadedStep read() {
     UploadedStep result;
+    for (StepReader& reader : readers_) reader.prepare();  // all, before any is taken: a reader may throw
     for (StepReader& reader : readers_) reader.read(result.step);
     for (size_t replica = 0; replica < uploaders_.size(); ++replica) {
       if (auto& element = result.step.elements[replica]) upload(*element, uploaders_[replica]);
@@ -135,7 +140,7 @@ class StepIterator::Feeder {
 StepIterator::StepIterator(std::shared_ptr<const DistributedInput> input, uint64_t epoch)
     : input_(std::move(input)),
       epoch_(epoch),
-      empty_batches_(input_->pipelines.front().node),
+      empty_batches_(input_->pipelines.front().node, devices_of(*input_)),
       feeder_(std::make_unique<Feeder>(*input_, epoch)) {}
 
 StepIterator::~StepIterator() = default;
@@ -168,7 +173,10 @@ void StepIterator::restore(const InputPosition& position) {
                        "; use AutoShardPolicy::Data for positions that hold for any number of workers");
   epoch_ = position.epoch;
   feeder_ = std::make_unique<Feeder>(*input_, epoch_);
-  feeder_->skip(position.steps);
+  const int64_t skipped = feeder_->skip(position.steps);
+  LOCKSTEP_CHECK_VALUE(skipped == position.steps || input_->num_workers > 1,
+                       "[restore] the position must not be behind the end of the dataset: steps=", position.steps,
+                       ", dataset has ", skipped);
   steps_ = position.steps;
   ended_ = false;
 }

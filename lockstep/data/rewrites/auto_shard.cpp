@@ -71,7 +71,7 @@ NodePtr replace_hints(const NodePtr& node, const InputWorker& worker) {
   if (node->inputs().empty()) return node;
   std::vector<NodePtr> inputs;
   for (const NodePtr& input : node->inputs()) inputs.push_back(replace_hints(input, worker));
-  if (is_shard_hint(*node)) return make_shard(inputs.front(), worker.num_workers, worker.index);
+  if (is_shard_hint(*node)) return shard_for(inputs.front(), worker);
   return node->with_inputs(std::move(inputs));
 }
 

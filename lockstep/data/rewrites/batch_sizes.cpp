@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "lockstep/data/transforms/rows.h"
+
 namespace lockstep::data::detail {
 
 std::vector<int64_t> batch_sizes_for_worker(int64_t global_batch, const InputWorker& worker) {
@@ -16,7 +18,9 @@ std::vector<int64_t> batch_sizes_for_worker(int64_t global_batch, const InputWor
 std::optional<int64_t> global_batch_size(const Node& node) {
   // The graph first: asking a map for its shapes may call its function.
   if (const auto size = node.batch_size()) return size;
-  return node.spec().batch_size();
+  const ElementSpec spec = node.spec();
+  check_has_rows(spec, "distribute_dataset");
+  return spec.batch_size();
 }
 
 }  // namespace lockstep::data::detail

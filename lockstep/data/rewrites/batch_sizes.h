@@ -17,7 +17,8 @@ namespace lockstep::data::detail {
 /// second.
 LOCKSTEP_API std::vector<int64_t> batch_sizes_for_worker(int64_t global_batch, const InputWorker& worker);
 
-/// Returns the size of the batches that a dataset gives, if the graph or the shapes show it.
+/// Returns the size of the batches that a dataset gives, if the graph or the shapes show it. Throws ValueError where
+/// the shapes show that its elements are no batches.
 LOCKSTEP_API std::optional<int64_t> global_batch_size(const Node& node);
 
 }  // namespace lockstep::data::detail

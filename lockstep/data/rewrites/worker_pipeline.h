@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "lockstep/api.h"
 #include "lockstep/data/node.h"
 #include "lockstep/data/options.h"
@@ -13,6 +15,9 @@ struct WorkerPipeline {
   NodePtr node;
   /// Whether step k is global batch k whatever the number of workers, so that a position holds for another number, too.
   bool order_is_global = false;
+  /// How steps differ from the dataset's own batches, for positions: ".rebatch(4)" where rows are cut anew and a batch
+  /// in the midst of them may be smaller; otherwise empty.
+  std::string cut = {};
 };
 
 /// Inside: rewrites a dataset of global batches for one worker of several:

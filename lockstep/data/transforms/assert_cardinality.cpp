@@ -55,6 +55,7 @@ class AssertCardinalityNode final : public UnaryNode {
   Cardinality cardinality() const override {
     return count_ < 0 ? Cardinality::infinite() : Cardinality::exactly(count_);
   }
+  bool asserts_cardinality() const override { return true; }
   std::optional<int64_t> batch_size() const override { return input()->batch_size(); }
   std::optional<int64_t> uniform_batch_size() const override { return input()->uniform_batch_size(); }
 
