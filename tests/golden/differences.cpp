@@ -92,6 +92,7 @@ std::vector<Difference> make_table() {
   add_reduce_gather(table);
   add_variables(table);
   add_cross_device(table);
+  add_rebatch_and_shard(table);
   return table;
 }
 

@@ -15,6 +15,8 @@ constexpr std::array kTopics{
     Topic{"variables_read", run_variables_read},
     Topic{"variables_write", run_variables_write},
     Topic{"cross_device", run_cross_device},
+    Topic{"rebatch_and_shard", run_rebatch_and_shard},
+    Topic{"rebatch_and_shard_workers", run_rebatch_and_shard_workers},
     Topic{"losses", run_losses},
     Topic{"training", run_training},
 };

@@ -12,6 +12,8 @@ Outcome run_contexts(const Case& test_case);
 Outcome run_cross_device(const Case& test_case);
 Outcome run_devices(const Case& test_case);
 Outcome run_losses(const Case& test_case);
+Outcome run_rebatch_and_shard(const Case& test_case);
+Outcome run_rebatch_and_shard_workers(const Case& test_case);
 Outcome run_reduce_gather(const Case& test_case);
 Outcome run_replica_context(const Case& test_case);
 Outcome run_training(const Case& test_case);

@@ -18,7 +18,7 @@ int count_of(const std::map<std::string, int>& counts, const std::string& key) {
 }
 
 void print_row(std::ostream& out, const std::string& topic, const std::vector<int>& numbers) {
-  out << std::left << std::setw(20) << topic << std::right;
+  out << std::left << std::setw(28) << topic << std::right;
   for (int number : numbers) out << std::setw(9) << number;
   out << '\n';
 }
@@ -70,7 +70,7 @@ void Report::print_unused_rules(std::ostream& out) const {
 }
 
 void Report::print(std::ostream& out, bool all_cases_run) const {
-  out << std::left << std::setw(20) << "topic" << std::right << std::setw(9) << "pass" << std::setw(9) << "differ"
+  out << std::left << std::setw(28) << "topic" << std::right << std::setw(9) << "pass" << std::setw(9) << "differ"
       << std::setw(9) << "remain" << std::setw(9) << "not yet" << '\n';
   for (const std::string& topic : topics_) {
     std::map<Verdict, int> counts = counts_.at(topic);

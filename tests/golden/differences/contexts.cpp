@@ -13,6 +13,10 @@ bool asks_in_update_of_one_device(const Case& c) {
   return c.text("call") == "queries" && c.text("where") == "update" && !is_mirrored(c);
 }
 
+bool distributes_by_default(const Case& c) {
+  return c.text("call").starts_with("distribute_dataset") && c.text("strategy") == "Default";
+}
+
 Json with_update_of_copy_0(const Case& c) {
   Json answer = c.out;
   answer["update_replica_id"] = 0;
@@ -36,6 +40,12 @@ void add_contexts(std::vector<Difference>& table) {
        "OneDeviceStrategy answers after the run has ended, other strategies raise", "ContextError under every strategy",
        "a context is valid in its own run; a program that works on one device must work on two",
        expect_error("ContextError", "[devices]")});
+  table.push_back({"datasets under the default strategy", kTopic, distributes_by_default, "returns the dataset itself",
+                   "a DistributedDataset of the same elements",
+                   "in C++ the type of a result cannot depend on the strategy", expect_value([](const Case& c) -> Json {
+                     return c.text("call") == "distribute_dataset" ? "DistributedDataset"
+                                                                   : "DistributedDatasetsFromFunction";
+                   })});
   table.push_back({"copy of a strategy", kTopic, [](const Case& c) { return c.text("case") == "copy"; },
                    "RuntimeError: a shallow copy would be half a strategy", "the same strategy",
                    "a Strategy is a handle, as a tensor is",

@@ -51,6 +51,15 @@ Json printed_once(const Case& c) {
   return {{"str", text}, {"repr", text}};
 }
 
+Json printed_spec(const Case&) {
+  const std::string text =
+      "PerReplica:{\n"
+      "  0: TensorSpec(shape=(None,), dtype=int64),\n"
+      "  1: TensorSpec(shape=(None,), dtype=int64)\n"
+      "}";
+  return {{"str", text}, {"repr", text}};
+}
+
 bool is_operator(const Case& c, std::initializer_list<std::string_view> names) {
   return c.call == "per_replica_operator" && is_one_of(c.text("operator"), names);
 }
@@ -89,12 +98,19 @@ void add_values(std::vector<Difference>& table) {
   add_structures(table);
   table.push_back({"one printed form", kTopic,
                    [](const Case& c) {
-                     return c.call == "printed" && is_one_of(c.text("value"), {"ValueContext", "VariableAggregation"});
+                     return c.call == "printed" &&
+                            is_one_of(c.text("value"), {"InputContext", "ValueContext", "VariableAggregation"});
                    },
                    "repr is Python's own: the object's class, or VariableAggregationV2 with its number",
                    "prints `tf.distribute.ValueContext(...)` and `VariableAggregation.MEAN` in both forms",
                    "the second form tells nothing more, and V2 is no name on the API pages",
                    expect_value(printed_once)});
+  table.push_back({"printed specs", kTopic,
+                   [](const Case& c) { return c.call == "printed" && c.text("value").ends_with("element_spec"); },
+                   "`PerReplicaSpec(TensorSpec(shape=(None,), dtype=tf.int64, name=None), ...)`",
+                   "a PerReplica of `TensorSpec(shape=(None,), dtype=int64)`",
+                   "a spec for each replica is a PerReplica as any other, and its parts have no names",
+                   expect_value(printed_spec)});
   table.push_back({"more reductions", kTopic,
                    [](const Case& c) { return c.call == "enum" && c.text("name") == "ReduceOp"; }, "SUM and MEAN",
                    "MIN and MAX, too", "what metrics need", expect_value([](const Case&) {

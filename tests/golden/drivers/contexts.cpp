@@ -17,7 +17,10 @@ namespace {
 /// What the calls of a case work with, all of it made before the place of the case is entered.
 struct Stage {
   explicit Stage(const Case& test_case)
-      : strategy(strategy_of(test_case)), other(OneDeviceStrategy("CPU:0")), variable(make_variable(strategy)) {
+      : strategy(strategy_of(test_case)),
+        other(OneDeviceStrategy("CPU:0")),
+        variable(make_variable(strategy)),
+        iterator(strategy.distribute_dataset(global_batches()).iterator()) {
     devices = strategy.extended().non_slot_devices({variable});
     strategy.run([&] {
       if (get_replica_context().replica_id_in_sync_group() == 0) kept = get_replica_context();
@@ -29,6 +32,9 @@ struct Stage {
     return Variable(1.0);
   }
 
+  /// Two elements in each batch.
+  static data::Dataset<at::Tensor> global_batches() { return data::range(8).batch(2); }
+
   /// Returns a one for each replica, as a scalar or with one element.
   PerReplica<at::Tensor> ones(at::IntArrayRef shape) const {
     return strategy.distribute_values_from_function([&](const ValueContext&) { return at::ones(shape); });
@@ -37,6 +43,7 @@ struct Stage {
   Strategy strategy;
   Strategy other;
   Variable variable;
+  mutable DistributedIterator<at::Tensor> iterator;
   std::vector<std::string> devices;
   /// Replica 0's context of a run that has ended.
   ReplicaContext kept;
@@ -101,6 +108,21 @@ Json batch_reduce_to(const Stage& stage) {
   return results;
 }
 
+Json distribute_dataset(const Stage& stage) {
+  const DistributedDataset<at::Tensor> dataset = stage.strategy.distribute_dataset(Stage::global_batches());
+  return dataset.cardinality() == data::Cardinality::exactly(4) ? "DistributedDataset" : "another dataset";
+}
+
+Json distribute_from_function(const Stage& stage) {
+  int num_calls = 0;
+  const DistributedDataset<at::Tensor> dataset =
+      stage.strategy.distribute_datasets_from_function([&](const InputContext&) {
+        ++num_calls;
+        return Stage::global_batches();
+      });
+  return num_calls == 1 ? "DistributedDatasetsFromFunction" : "another dataset";
+}
+
 using Call = Json (*)(const Stage&);
 
 at::Tensor one() { return at::ones({}); }
@@ -141,6 +163,9 @@ const std::map<std::string_view, Call>& calls() {
       {"assign", [](const Stage& s) { return (s.variable.assign(1.0), Json()); }},
       {"read variable", [](const Stage& s) { return plain_json(s.variable.value()); }},
       {"distribute_values_from_function", [](const Stage& s) { return show(s.ones({})); }},
+      {"distribute_dataset", distribute_dataset},
+      {"distribute_datasets_from_function", distribute_from_function},
+      {"next(iterator)", [](const Stage& s) { return show(s.iterator.get_next()); }},
       {"local_results", [](const Stage& s) { return array_of(s.strategy.local_results(one())); }},
       {"update_config_proto",
        [](const Stage& s) -> Json { return s.strategy.update_config_proto({}).isolate_session_state; }},
@@ -232,6 +257,16 @@ Json leave_device_scope_open() {
   return {};
 }
 
+/// The sum of all elements, one step after the other.
+Json sum_of_dataset() {
+  const MirroredStrategy strategy(cpu_names(2));
+  int64_t sum = 0;
+  for (const auto& batch : strategy.distribute_dataset(data::range(4).batch(2))) {
+    sum += strategy.reduce("sum", batch, 0).item<int64_t>();
+  }
+  return sum;
+}
+
 Json run_nesting(const Case& test_case) {
   const LogicalCpus cpus(test_case);
   const std::string name = test_case.text("case");
@@ -241,6 +276,8 @@ Json run_nesting(const Case& test_case) {
   if (name == "set_strategy none inside scope") return set_inside_scope("none");
   if (name == "set_strategy twice") return set_twice();
   if (name == "device scope left open") return leave_device_scope_open();
+  if (name == "for loop in a function") return sum_of_dataset();
+  if (name == "enumerate in a function") throw DoesNotCompile("a loop keeps a counter of its own");
   if (name == "creator scope left open") throw DoesNotCompile("there are no variable creator scopes");
   if (name == "scope left twice") throw DoesNotCompile("a scope is left by its destructor, once");
   if (name == "run args none") throw DoesNotCompile("the arguments of run are its own arguments");

@@ -10,6 +10,7 @@
 
 #include "lockstep/lockstep.h"
 #include "tests/golden/drivers.h"
+#include "tests/golden/pipelines.h"
 #include "tests/golden/strategies.h"
 #include "tests/golden/tensors.h"
 #include "tests/golden/value.h"
@@ -242,8 +243,19 @@ Json both_forms(const T& value) {
   return {{"str", str(value)}, {"repr", repr(value)}};
 }
 
+Json printed_input(const std::string& name) {
+  if (name == "InputContext") return both_forms(InputContext{3, 1, 4});
+  if (name == "InputOptions") return both_forms(InputOptions());
+  const MirroredStrategy strategy(cpu_names(2));
+  const auto batches = data::range(4).batch(2);
+  if (name == "dataset element_spec") return both_forms(strategy.distribute_dataset(batches).element_spec());
+  const auto from_function = strategy.distribute_datasets_from_function([&](const InputContext&) { return batches; });
+  return both_forms(from_function.element_spec());
+}
+
 Json printed(const Case& test_case) {
   const std::string name = test_case.text("value");
+  if (name.starts_with("Input") || name.ends_with("element_spec")) return printed_input(name);
   if (name == "PerReplica of numbers") return both_forms(PerReplica<Value>{number(1), Value{2.5}});
   if (name == "PerReplica of strings") return both_forms(PerReplica<std::string>{"a", "b"});
   if (name == "PerReplica of tensors") {
@@ -290,6 +302,14 @@ Json enumeration(const std::string& name) {
   if (name == "CommunicationImplementation") {
     using C = CommunicationImplementation;
     return names_of<C>({C::Auto, C::Ring, C::Nccl});
+  }
+  if (name == "SHARD_HINT") return data::kShardHint;
+  if (name == "AutoShardPolicy") {
+    Json numbers = Json::object();
+    for (const char* policy : {"OFF", "AUTO", "FILE", "DATA", "HINT"}) {
+      numbers[policy] = static_cast<int>(policy_named(policy));
+    }
+    return numbers;
   }
   if (name == "VariableAggregation") return numbers_of({A::None, A::Sum, A::Mean, A::OnlyFirstReplica});
   if (name == "VariableSynchronization") return numbers_of({S::Auto, S::None, S::OnWrite, S::OnRead});
