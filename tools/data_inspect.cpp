@@ -62,6 +62,7 @@ class Records {
     if (key.type.find(type) == std::string::npos) key.type += (key.type.empty() ? "" : " or ") + type;
     ++key.records;
   }
+  bool has_keys() const { return !keys_.empty(); }
   ~Records() {
     for (auto& key : keys_) result_.keys.push_back(std::move(key.second));
   }
@@ -103,7 +104,7 @@ std::string shown_values(const data::FeatureValues& values) {
   return text;
 }
 
-/// Takes a record apart as a tf.Example. Returns false where it is none: not a message, or one without a feature.
+/// Takes a record apart as a tf.Example, which may be without features. Returns false where it is no such message.
 bool add_example(Records& records, const data::Bytes& record) {
   struct Feature {
     std::string type;
@@ -119,13 +120,12 @@ bool add_example(Records& records, const data::Bytes& record) {
   } catch (const DataError&) {
     return false;
   }
-  if (features.empty()) return false;
   std::string shown;
   for (const auto& [key, feature] : features) {
     records.add_key(key, feature.type);
     shown += (shown.empty() ? "" : "; ") + key + ": " + feature.values;
   }
-  if (records.shows_next()) records.show(shown);
+  if (records.shows_next()) records.show(features.empty() ? short_bytes(record) : shown);
   return true;
 }
 
@@ -140,7 +140,7 @@ void inspect_records(const std::string& file, Inspection& result, const InspectO
     if (!all_examples && records.shows_next()) records.show(short_bytes(record));
     records.add(record.size());
   }
-  if (all_examples && result.records > 0) result.format = "tfrecord of tf.Example";
+  if (all_examples && records.has_keys()) result.format = "tfrecord of tf.Example";
 }
 
 void inspect_lines(const std::string& file, Inspection& result, const InspectOptions& options) {
@@ -272,7 +272,7 @@ Json to_json(const Inspection& r) {
 
 void print(const Inspection& r, std::ostream& out) {
   out << r.file << ": " << r.format << (r.compression == "none" ? "" : ", " + r.compression) << ", " << r.file_bytes
-      << " bytes, " << r.records << (r.complete ? "" : " or more") << " records";
+      << " bytes, " << r.records << (r.complete ? "" : " or more") << (r.records == 1 ? " record" : " records");
   if (r.record_bytes > 0) out << " of " << r.smallest_record << " to " << r.largest_record << " bytes";
   out << '\n';
   for (const InspectedKey& key : r.keys) {
