@@ -1,0 +1,104 @@
+#include <set>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "lockstep/data/rewrites/worker_pipeline.h"
+#include "lockstep/lockstep.h"
+#include "tests/strategy/replicas.h"
+#include "tests/strategy/step_ids.h"
+
+namespace lockstep {
+namespace {
+
+using testing::ids_of;
+using testing::joined_steps;
+using testing::mirrored;
+using testing::rest_of;
+using testing::StepIds;
+using testing::steps_of;
+
+class InputPositions : public testing::ReplicasTest {};
+
+TEST_F(InputPositions, GoOnWhereTheyWereTaken) {
+  const auto shuffled = data::range(50).shuffle(50, {.seed = 7}).batch(8);
+  const auto dataset = mirrored(2).distribute_dataset(shuffled);
+  steps_of(dataset);  // the second epoch is looked at
+  auto iterator = dataset.iterator();
+  for (int step = 0; step < 3; ++step) iterator.get_next();
+  const InputPosition position = InputPosition::parse(iterator.position().str());
+  EXPECT_EQ(position, iterator.position());
+  const StepIds rest = rest_of(iterator);
+  const StepIds next_epoch = steps_of(dataset);
+
+  const auto again = mirrored(2).distribute_dataset(shuffled);
+  auto restored = again.iterator();
+  restored.restore(position);
+  EXPECT_EQ(rest_of(restored), rest);
+  EXPECT_EQ(steps_of(again), next_epoch) << "later epochs follow the restored one";
+
+  for (const int replicas : {1, 3, 4}) {
+    auto elsewhere = mirrored(replicas).distribute_dataset(shuffled).iterator();
+    elsewhere.restore(position);
+    EXPECT_EQ(joined_steps(rest_of(elsewhere)), joined_steps(rest)) << replicas << " replicas";
+  }
+}
+
+TEST_F(InputPositions, OfAnotherDatasetAreRefused) {
+  auto iterator = mirrored(2).distribute_dataset(data::range(8).batch(2)).iterator();
+  iterator.get_next();
+  auto other = mirrored(2).distribute_dataset(data::range(8).batch(4)).iterator();
+  EXPECT_THROW(other.restore(iterator.position()), c10::ValueError);
+  InputPosition behind = iterator.position();
+  behind.steps = 100;
+  EXPECT_THROW(iterator.restore(behind), c10::ValueError);
+  const auto dataset_fn = [](const InputContext&) { return data::range(8).batch(2); };
+  auto of_function = mirrored(2).distribute_datasets_from_function(dataset_fn).iterator();
+  auto of_three = mirrored(3).distribute_datasets_from_function(dataset_fn).iterator();
+  EXPECT_THROW(of_three.restore(of_function.position()), c10::ValueError) << "steps have another number of elements";
+}
+
+TEST_F(InputPositions, OfRowsThatAreCutAnewAreNotThoseOfBatches) {
+  const auto uneven = data::range(5).batch(4).repeat(3).with_options({.auto_shard_policy = data::AutoShardPolicy::Off});
+  auto iterator = mirrored(2).distribute_dataset(uneven).iterator();
+  for (int step = 0; step < 2; ++step) iterator.get_next();
+  const InputPosition position = iterator.position();
+  const StepIds rest = rest_of(iterator);
+  auto on_three = mirrored(3).distribute_dataset(uneven).iterator();
+  on_three.restore(position);
+  EXPECT_EQ(joined_steps(rest_of(on_three)), joined_steps(rest));
+  auto on_one = mirrored(1).distribute_dataset(uneven).iterator();
+  EXPECT_THROW(on_one.restore(position), c10::ValueError) << "one replica gets the batches as they are";
+}
+
+/// The elements of all workers at each step, from `skipped` steps on.
+std::vector<std::set<int64_t>> steps_of_workers(const data::NodePtr& dataset, int64_t num_workers, int64_t skipped) {
+  std::vector<std::set<int64_t>> steps;
+  for (int64_t index = 0; index < num_workers; ++index) {
+    const auto pipeline = data::detail::worker_pipeline(dataset, {num_workers, index, 2});
+    EXPECT_TRUE(pipeline.order_is_global);
+    detail::StepReader reader({pipeline.node, {c10::Device(c10::kCPU), c10::Device(c10::kCPU)}}, {});
+    reader.skip(skipped);
+    for (size_t step = 0;; ++step) {
+      detail::Step read;
+      reader.read(read);
+      if (!read.has_data()) break;
+      if (steps.size() <= step) steps.emplace_back();
+      for (const auto& element : read.elements) {
+        if (!element) continue;
+        for (const int64_t id : ids_of(data::detail::to_tensor(element->leaves[0]))) steps[step].insert(id);
+      }
+    }
+  }
+  return steps;
+}
+
+TEST_F(InputPositions, HoldForAnotherNumberOfWorkers) {
+  const auto dataset = data::range(41).shuffle(41, {.seed = 3}).batch(6).node();
+  const auto expected = steps_of_workers(dataset, 1, 2);
+  EXPECT_EQ(expected.size(), 5u);
+  for (const int64_t num_workers : {2, 3}) EXPECT_EQ(steps_of_workers(dataset, num_workers, 2), expected);
+}
+
+}  // namespace
+}  // namespace lockstep
