@@ -43,12 +43,12 @@ bench: build ## Measure collectives, run and the training step against this mach
 
 asan: setup ## Run the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	cmake --preset asan
-	cmake --build --preset asan --parallel $(JOBS)
+	cmake --build --preset asan --parallel $(JOBS) --target sanitized_tests
 	ctest --preset asan
 
 tsan: setup ## Run the tests under ThreadSanitizer
 	cmake --preset tsan
-	cmake --build --preset tsan --parallel $(JOBS)
+	cmake --build --preset tsan --parallel $(JOBS) --target sanitized_tests
 	ctest --preset tsan
 
 fuzz: setup ## Throw damaged data at the readers of formats, FUZZ_SECONDS=60 at each

@@ -53,8 +53,8 @@ class Dataset {
     return elements;
   }
 
-  /// What is known of the elements. Of what a function of `map` returns that is what its first result shows: the
-  /// function is called once for it, unless `MapOptions::spec` says it or the source is a generator.
+  /// What is known of the elements. Of what a function of `map` returns that is what two of its results have in common:
+  /// the function is called for it, unless its type or `MapOptions::spec` says it, or the source is a generator.
   ElementSpec element_spec() const { return node_->spec(); }
   /// How many elements there are, as far as that is known without reading.
   Cardinality cardinality() const { return node_->cardinality(); }

@@ -19,13 +19,11 @@
 ///
 /// What becomes of NumPy's types:
 ///
-/// | in the file                                            | in the tensor |
-/// |--------------------------------------------------------|----------------------------------------------------------|
-/// | bool, int8 to int64, uint8, float16/32/64, complex64/128 | the same, in place | | uint16, uint32 | int32, int64: a
-/// copy, as LibTorch 1.13 has neither       | | uint64                                                 | int64 in
-/// place; DataError where a value is 2^63 or more  | | big endian                                             | a copy
-/// in this machine's order                           | | text, objects, records, dates, float128, bfloat16      |
-/// DataError                                                |
+///   - bool, int8 to int64, uint8, float16 to float64, complex64 and complex128: the same, in place;
+///   - uint16 and uint32: int32 and int64, in a copy, as LibTorch 1.13 has neither;
+///   - uint64: int64, in place; DataError where a value is 2^63 or more;
+///   - big endian: a copy in this machine's order;
+///   - text, objects, records, dates, float128, bfloat16: DataError.
 ///
 /// Fortran's order becomes the strides of the tensor and costs no copy. An array that does not start at a multiple of
 /// its element's size is copied. Versions 1, 2 and 3 of the format are read, version 1 is written.

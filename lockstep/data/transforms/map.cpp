@@ -47,6 +47,15 @@ bool has_unknown_rows(const ElementSpec& spec) {
   });
 }
 
+/// The same elements in the order of the sources: to see what they are, no buffer need be filled.
+NodePtr without_shuffles(const NodePtr& node) {
+  if (node->inputs().empty()) return node;
+  if (node->role() == Role::Shuffle) return without_shuffles(node->input());
+  std::vector<NodePtr> inputs;
+  for (const NodePtr& input : node->inputs()) inputs.push_back(without_shuffles(input));
+  return node->with_inputs(std::move(inputs));
+}
+
 class MapNode final : public UnaryNode {
  public:
   MapNode(NodePtr input, ElementFunction fn, ElementSpec result, MapOptions options)
@@ -67,22 +76,35 @@ class MapNode final : public UnaryNode {
   ElementSpec spec() const override {
     if (options_.spec) return *options_.spec;
     if (is_complete(result_) || !input()->is_replayable()) return result_;
-    std::call_once(probed_, [this] { seen_ = probe(); });
+    std::call_once(probed_, [this] {
+      try {
+        seen_ = probe();
+      } catch (const std::exception&) {
+        seen_ = result_;  // shows again where the element is asked for
+      }
+    });
     return seen_;
   }
 
  private:
-  /// Calls the function on the first element. Where the input's number of rows is not known before, that of the result
-  /// is not either.
+  /// Calls the function on two elements, and takes what their results have in common. Where the input's number of rows
+  /// is not known before, that of the result is not either.
   ElementSpec probe() const {
+    MapFunction fn(fn_, 0);
+    const auto elements = without_shuffles(input())->iterator({});
     Element in;
     Element out;
-    if (!input()->iterator({})->next(in)) return result_;
-    MapFunction(fn_, 0)(0, in, out);
+    std::optional<ElementSpec> seen;
+    for (int64_t i = 0; i < 2 && elements->next(in); ++i) {
+      fn(i, in, out);
+      seen = seen ? seen->meet(ElementSpec::of(out)) : ElementSpec::of(out);
+    }
+    if (!seen) return result_;
     const bool unknown_rows = has_unknown_rows(input()->spec());
-    return ElementSpec::of(out).map_leaves([&](LeafSpec leaf) {
-      if (unknown_rows && leaf.shape.has_rank() && leaf.shape.rank() > 0)
+    return seen->map_leaves([&](LeafSpec leaf) {
+      if (unknown_rows && leaf.shape.has_rank() && leaf.shape.rank() > 0) {
         leaf.shape = leaf.shape.without_leading().with_leading(std::nullopt);
+      }
       return leaf;
     });
   }

@@ -60,7 +60,8 @@ TEST_P(TarRoundTripTest, CutArchivesAreErrors) {
   write_tar(folder / "a.tar", {{"a.txt", std::string(3000, 'a')}, {"b.txt", "b"}}, {.compression = GetParam()});
   const Bytes whole(read_whole_file(folder / "a.tar"));
   for (size_t size : {size_t{0}, size_t{10}, whole.size() / 4, size_t{100}}) {
-    if (size < whole.size()) EXPECT_THROW(read_all(TarReader::from_memory(whole.slice(0, size))), DataError) << size;
+    if (size >= whole.size()) continue;
+    EXPECT_THROW(read_all(TarReader::from_memory(whole.slice(0, size))), DataError) << size;
   }
 }
 
