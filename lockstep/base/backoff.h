@@ -49,7 +49,7 @@ class Backoff {
   using Clock = std::chrono::steady_clock;
 
   static constexpr uint32_t kCheckEvery = 16;
-  static constexpr std::chrono::nanoseconds kSleep{60'000};
+  static constexpr std::chrono::nanoseconds kSleep{200'000};
 
   Patience& patience_;
   uint32_t spent_ = 0;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <sstream>
 #include <thread>
 
@@ -47,7 +48,9 @@ void check_can_get_next(const StrategyImpl& strategy) {
 
 }  // namespace
 
-/// Reads steps and starts their copies, on a thread of its own or, without a buffer, on the thread that asks.
+/// Reads steps and starts their copies: for accelerators on a thread of its own, ahead of time; for replicas on the
+/// CPU, whose cores it would share, only once reading has shown to be slow. Without a buffer always on the thread that
+/// asks.
 class StepIterator::Feeder {
  public:
   Feeder(const DistributedInput& input, uint64_t epoch) : buffer_size_(input.options.per_replica_buffer_size) {
@@ -55,6 +58,7 @@ class StepIterator::Feeder {
     const data::Iteration iteration{.epoch = epoch, .pin_memory = has_accelerator(devices)};
     for (const InputPipeline& pipeline : input.pipelines) readers_.emplace_back(pipeline, iteration);
     for (const c10::Device device : devices) uploaders_.emplace_back(device);
+    reads_here_ = buffer_size_ == 0 || !iteration.pin_memory;
   }
 
   ~Feeder() {
@@ -73,6 +77,7 @@ class StepIterator::Feeder {
   /// Gives the next step, with nothing in it at the end of this worker's data, again and again.
   Step next() {
     if (buffer_size_ == 0) return used(read());
+    if (reads_here_) return read_here();
     if (!thread_.joinable()) start();
     UploadedStep step;
     if (!queue_->pop(step)) step.step.elements.resize(uploaders_.size());
@@ -80,6 +85,21 @@ class StepIterator::Feeder {
   }
 
  private:
+  /// Steps that are read in less time on average are not worth a thread, which would take a core from a replica. A
+  /// single read may be slow without meaning anything: the first one of an epoch fills the buffers of shuffles.
+  static constexpr double kSlowSeconds = 300e-6;
+  static constexpr double kLongestCounted = 4 * kSlowSeconds;
+  static constexpr double kWeightOfOne = 0.1;
+
+  Step read_here() {
+    const auto begin = std::chrono::steady_clock::now();
+    UploadedStep step = read();
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+    average_seconds_ += kWeightOfOne * (std::min(time.count(), kLongestCounted) - average_seconds_);
+    reads_here_ = average_seconds_ < kSlowSeconds;
+    return used(std::move(step));
+  }
+
   void start() {
     queue_.emplace(static_cast<size_t>(buffer_size_));
     thread_ = std::thread([this, caller = at::ThreadLocalState()] {
@@ -131,6 +151,9 @@ class StepIterator::Feeder {
   }
 
   int64_t buffer_size_;
+  /// Until reading shows to be slow.
+  bool reads_here_ = true;
+  double average_seconds_ = 0;
   std::vector<StepReader> readers_;
   std::vector<Uploader> uploaders_;
   std::optional<BoundedQueue<UploadedStep>> queue_;
