@@ -88,7 +88,7 @@ c10::intrusive_ptr<Buffer> Buffer::map_file(const std::string& path, std::string
 Bytes::Bytes(std::string_view text) {
   char* memory = nullptr;
   buffer_ = Buffer::allocate(text.size(), &memory);
-  std::memcpy(memory, text.data(), text.size());
+  if (!text.empty()) std::memcpy(memory, text.data(), text.size());
   view_ = {memory, text.size()};
 }
 

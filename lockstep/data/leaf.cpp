@@ -43,7 +43,7 @@ at::Tensor materialise(const Row& row) {
         const_cast<char*>(row.data), row.type->sizes, [buffer = row.buffer](void*) {}, options);  // NOLINT
   }
   at::Tensor tensor = at::empty(row.type->sizes, options);
-  std::memcpy(tensor.data_ptr(), row.data, row.type->num_bytes);
+  if (row.type->num_bytes > 0) std::memcpy(tensor.data_ptr(), row.data, row.type->num_bytes);
   return tensor;
 }
 

@@ -93,6 +93,7 @@ void BatchAssembler::add(Element& element) {
                          size_, " of the batch is ", describe(leaf), ", the first was ",
                          describe(Leaf(column.tensor.select(0, 0))),
                          "; use padded_batch for tensors of different sizes");
+    if (column.row_bytes == 0) continue;
     if (dense->data != nullptr) {
       std::memcpy(column.data + size_ * column.row_bytes, dense->data, column.row_bytes);
     } else {
