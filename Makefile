@@ -48,7 +48,7 @@ asan: setup ## Run the tests under AddressSanitizer and UndefinedBehaviorSanitiz
 
 tsan: setup ## Run the tests under ThreadSanitizer
 	cmake --preset tsan
-	cmake --build --preset tsan --parallel $(JOBS) --target sanitized_tests
+	cmake --build --preset tsan --parallel $(JOBS) --target threaded_tests
 	ctest --preset tsan
 
 fuzz: setup ## Throw damaged data at the readers of formats, FUZZ_SECONDS=60 at each
