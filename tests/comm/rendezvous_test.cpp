@@ -82,7 +82,8 @@ TEST(RendezvousTest, SleepersAreWoken) {
   const auto errors = run_within_a_second(rendezvous, [&](int rank) {
     for (int round = 0; round < 20; ++round) {
       if (rank == round % 2) std::this_thread::sleep_for(milliseconds(2));
-      Meeting meeting(rendezvous, rank, Call{.operation = "test"});
+      const Call call{.operation = "test"};
+      Meeting meeting(rendezvous, rank, call);
       if (rank == round % 2) std::this_thread::sleep_for(milliseconds(2));
       meeting.finish();
     }
@@ -174,7 +175,8 @@ TEST(RendezvousTest, ARankThatThrowsReleasesTheOthers) {
 TEST(RendezvousTest, WorkThatThrowsFailsEveryRank) {
   Rendezvous rendezvous(3);
   const auto errors = run_within_a_second(rendezvous, [&](int rank) {
-    Meeting meeting(rendezvous, rank, Call{.operation = "merge_call"});
+    const Call call{.operation = "merge_call"};
+    Meeting meeting(rendezvous, rank, call);
     if (rank == 1) throw std::runtime_error("broken");
     meeting.finish();
   });
@@ -252,7 +254,8 @@ TEST(RendezvousTest, RacingTimeoutsNeverSplitTheRanks) {
 TEST(RendezvousTest, NestedCollectivesAreRefused) {
   Rendezvous rendezvous(2);
   const auto errors = run_within_a_second(rendezvous, [&](int rank) {
-    Meeting meeting(rendezvous, rank, Call{.operation = "merge_call"});
+    const Call call{.operation = "merge_call"};
+    Meeting meeting(rendezvous, rank, call);
     if (rank == 0) {
       EXPECT_THROW(meet(rendezvous, rank, Call{.operation = "all_reduce"}), ContextError);
     }
