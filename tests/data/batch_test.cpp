@@ -58,7 +58,7 @@ TEST(BatchTest, EveryDtypeAndShapeIsCopiedExactly) {
       at::Tensor all = at::cat(from_tensor_slices(table).batch(2).collect());
       EXPECT_TRUE(at::equal(all, table)) << dtype << row;
       const auto transposed = from_tensor_slices(table).map([](const at::Tensor& t) { return t.clone().t_(); });
-      if (row.size() == 2) EXPECT_EQ(transposed.batch(5).collect()[0].size(1), row[1]);
+      EXPECT_TRUE(row.size() != 2 || transposed.batch(5).collect()[0].size(1) == row[1]);
     }
   }
 }
