@@ -76,15 +76,18 @@ TEST(SourcesTest, TakesDatasetsOfLibTorch) {
 TEST(SourcesTest, StructuresOfAnyDepthComeBack) {
   struct Inner {
     at::Tensor x;
-    std::optional<int64_t> maybe;
+    int64_t number;
   };
-  using Deep = std::tuple<std::vector<Inner>, std::map<std::string, std::array<double, 2>>, std::string>;
-  const Deep value{{{at::ones({1}), 7}, {at::zeros({2}), std::nullopt}}, {{"k", {1.5, 2.5}}}, "end"};
-  const auto [inner, map, text] = from_tensors(value).collect()[0];
+  using Maybe = std::pair<std::optional<int64_t>, std::optional<int64_t>>;
+  using Deep = std::tuple<std::vector<Inner>, std::map<std::string, std::array<double, 2>>, Maybe, std::string>;
+  const Deep value{{{at::ones({1}), 7}, {at::zeros({2}), 8}}, {{"k", {1.5, 2.5}}}, {std::nullopt, 9}, "end"};
+  const auto [inner, map, maybe, text] = from_tensors(value).collect()[0];
   ASSERT_EQ(inner.size(), 2);
-  EXPECT_EQ(inner[0].maybe, 7);
-  EXPECT_FALSE(inner[1].maybe.has_value());
+  EXPECT_EQ(inner[1].number, 8);
+  EXPECT_EQ(inner[1].x.size(0), 2);
   EXPECT_EQ(map.at("k")[1], 2.5);
+  EXPECT_FALSE(maybe.first.has_value());
+  EXPECT_EQ(maybe.second, 9);
   EXPECT_EQ(text, "end");
 }
 
