@@ -4,6 +4,7 @@
 #include <glob.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/formats/byte_stream.h"
 #include "lockstep/data/formats/lines.h"
 #include "lockstep/data/formats/npy.h"
 #include "lockstep/data/formats/npz.h"
@@ -129,9 +130,9 @@ Dataset<Bytes> fixed_length_records(const FileNames& files, FixedLengthOptions o
 Dataset<at::Tensor> images(const FileNames& files, ImageOptions options) {
   auto open = [options](const std::string& path) -> std::unique_ptr<NodeIterator> {
     return std::make_unique<detail::OneElement>([path, options]() -> Leaf {
-      const auto file = Buffer::map_file(path, "images");
+      const Bytes file = detail::map_whole(path, "images");
       try {
-        return decode_image(Bytes(file, {file->data(), file->size()}), options);
+        return decode_image(file, options);
       } catch (const DataError& error) {
         LOCKSTEP_CHECK_DATA(false, error.what_without_backtrace(), ": file=\"", path, "\"");
         throw;

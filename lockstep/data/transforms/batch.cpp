@@ -5,6 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/transforms.h"
 #include "lockstep/data/transforms/assemble.h"
+#include "lockstep/data/transforms/batching_node.h"
 
 namespace lockstep::data::detail {
 namespace {
@@ -73,37 +74,30 @@ class BatchIterator final : public NodeIterator {
   std::array<Element, kAhead> ahead_;
 };
 
-class BatchNode final : public UnaryNode {
+class BatchNode final : public BatchingNode {
  public:
   BatchNode(NodePtr input, int64_t size, BatchOptions options)
-      : UnaryNode(std::move(input)), size_(size), options_(options) {}
+      : BatchingNode(std::move(input), size), options_(options) {}
 
-  std::string name() const override {
-    return c10::str("batch(", size_, options_.drop_remainder ? ", drop_remainder)" : ")");
-  }
+  std::string name() const override { return call("batch"); }
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return make_node<BatchNode>(std::move(inputs[0]), size_, options_);
+    return make_node<BatchNode>(std::move(inputs[0]), size(), options_);
   }
   std::unique_ptr<NodeIterator> iterator(const Iteration& iteration) const override {
-    return std::make_unique<BatchIterator>(input()->iterator(iteration), size_, options_, iteration.pin_memory);
+    return std::make_unique<BatchIterator>(input()->iterator(iteration), size(), options_, iteration.pin_memory);
   }
   ElementSpec spec() const override {
-    const PartialShape::Dim rows = options_.drop_remainder ? PartialShape::Dim(size_) : std::nullopt;
     return input()->spec().map_leaves([&](LeafSpec leaf) {
-      if (leaf.kind != LeafSpec::Kind::Tensor) return LeafSpec{LeafSpec::Kind::List, std::nullopt, PartialShape{rows}};
-      leaf.shape = leaf.shape.with_leading(rows);
+      if (leaf.kind != LeafSpec::Kind::Tensor)
+        return LeafSpec{LeafSpec::Kind::List, std::nullopt, PartialShape{rows()}};
+      leaf.shape = leaf.shape.with_leading(rows());
       return leaf;
     });
   }
-  Cardinality cardinality() const override {
-    return input()->cardinality().map(
-        [&](int64_t count) { return options_.drop_remainder ? count / size_ : (count + size_ - 1) / size_; });
-  }
-  std::optional<int64_t> batch_size() const override { return size_; }
-  std::optional<int64_t> uniform_batch_size() const override { return size_; }
 
  private:
-  int64_t size_;
+  bool drops_remainder() const override { return options_.drop_remainder; }
+
   BatchOptions options_;
 };
 

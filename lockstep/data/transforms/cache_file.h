@@ -11,10 +11,10 @@
 
 /// Inside: the bytes of a cache file.
 ///
-///     header   magic, version, length of the description, description, checksum of all that
-///     records  one for each element: its layout and its leaves; tensors lie aligned, so that they are used where they
-///     are index    for each record its offset, length and checksum trailer  offset of the index, number of records,
-///     checksum of the index, magic
+///   - header: magic, version, length of the description, description, checksum of all that;
+///   - records, one for each element: its layout and its leaves; tensors lie aligned, so that they are used in place;
+///   - index: for each record its offset, length and checksum;
+///   - trailer: offset of the index, number of records, checksum of the index, magic.
 ///
 /// Numbers are as the processor has them: a cache belongs to one machine.
 namespace lockstep::data::detail {

@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/transforms.h"
+#include "lockstep/data/transforms/batching_node.h"
 #include "lockstep/data/transforms/padding.h"
 
 namespace lockstep::data::detail {
@@ -42,35 +43,25 @@ class PaddedBatchIterator final : public NodeIterator {
   std::vector<Element> elements_;
 };
 
-class PaddedBatchNode final : public UnaryNode {
+class PaddedBatchNode final : public BatchingNode {
  public:
   PaddedBatchNode(NodePtr input, int64_t size, PaddedBatchOptions options)
-      : UnaryNode(std::move(input)), size_(size), options_(std::move(options)) {}
+      : BatchingNode(std::move(input), size), options_(std::move(options)) {}
 
-  std::string name() const override {
-    return c10::str("padded_batch(", size_, options_.drop_remainder ? ", drop_remainder)" : ")");
-  }
+  std::string name() const override { return call("padded_batch"); }
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return make_node<PaddedBatchNode>(std::move(inputs[0]), size_, options_);
+    return make_node<PaddedBatchNode>(std::move(inputs[0]), size(), options_);
   }
   std::unique_ptr<NodeIterator> iterator(const Iteration& iteration) const override {
     Padding padding{options_.padded_shapes, options_.padding_values, iteration.pin_memory, "padded_batch"};
-    return std::make_unique<PaddedBatchIterator>(input()->iterator(iteration), size_, options_.drop_remainder,
+    return std::make_unique<PaddedBatchIterator>(input()->iterator(iteration), size(), options_.drop_remainder,
                                                  std::move(padding));
   }
-  ElementSpec spec() const override {
-    const PartialShape::Dim rows = options_.drop_remainder ? PartialShape::Dim(size_) : std::nullopt;
-    return padded_spec(input()->spec(), options_.padded_shapes, rows);
-  }
-  Cardinality cardinality() const override {
-    return input()->cardinality().map(
-        [&](int64_t count) { return options_.drop_remainder ? count / size_ : (count + size_ - 1) / size_; });
-  }
-  std::optional<int64_t> batch_size() const override { return size_; }
-  std::optional<int64_t> uniform_batch_size() const override { return size_; }
+  ElementSpec spec() const override { return padded_spec(input()->spec(), options_.padded_shapes, rows()); }
 
  private:
-  int64_t size_;
+  bool drops_remainder() const override { return options_.drop_remainder; }
+
   PaddedBatchOptions options_;
 };
 
