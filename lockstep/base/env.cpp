@@ -13,6 +13,17 @@ namespace {
 
 constexpr std::array kVariables{
     Variable{"LOCKSTEP_COLLECTIVE_TIMEOUT", "600", "Seconds that a replica waits for the others in a collective."},
+    Variable{"LOCKSTEP_DUMP", "",
+             "Folder for the last collectives of this process, written on an error or on SIGUSR1. Unset: beside other "
+             "temporary files, on an error of several workers."},
+    Variable{"LOCKSTEP_ENGINE", "auto",
+             "What carries collectives between processes: auto, shm (one machine), gloo, mpi or nccl."},
+    Variable{"LOCKSTEP_HEARTBEAT_TIMEOUT", "10", "Seconds of silence after which a worker counts as lost."},
+    Variable{"LOCKSTEP_INTERFACE", "",
+             "Address or name of the network interface to use between workers. Unset: the one that routes to the first."},
+    Variable{"LOCKSTEP_JOB_TOKEN", "", "Secret of the job: workers without it are turned away."},
+    Variable{"LOCKSTEP_JOB_TOKEN_FILE", "", "File with that secret, for where environments can be read by others."},
+    Variable{"LOCKSTEP_JOIN_TIMEOUT", "300", "Seconds that a worker waits at the start until all others have come."},
     Variable{"LOCKSTEP_KEEP_MEMORY", "1",
              "Whether malloc keeps freed memory for the next step: 1, or 0 to return it to the system each time."},
     Variable{"LOCKSTEP_LOG", "warn", "What is logged: error, warn, info, debug or off."},
