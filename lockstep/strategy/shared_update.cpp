@@ -8,7 +8,7 @@
 #include <ATen/Parallel.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/backends/local/reduce_kernel.h"
+#include "lockstep/comm/reduce/reduce_kernel.h"
 #include "lockstep/device/thread_share.h"
 
 namespace lockstep::detail {

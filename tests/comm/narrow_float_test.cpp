@@ -1,4 +1,4 @@
-#include "lockstep/comm/backends/local/narrow_float.h"
+#include "lockstep/comm/reduce/narrow_float.h"
 
 #include <bit>
 #include <cmath>

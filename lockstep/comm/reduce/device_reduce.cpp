@@ -1,4 +1,4 @@
-#include "lockstep/comm/backends/local/device_reduce.h"
+#include "lockstep/comm/reduce/device_reduce.h"
 
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/add.h>

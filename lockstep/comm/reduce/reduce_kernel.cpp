@@ -1,4 +1,4 @@
-#include "lockstep/comm/backends/local/reduce_kernel.h"
+#include "lockstep/comm/reduce/reduce_kernel.h"
 
 #include <algorithm>
 #include <bit>
@@ -8,7 +8,7 @@
 
 #include "lockstep/base/dtype_name.h"
 #include "lockstep/base/error.h"
-#include "lockstep/comm/backends/local/narrow_float.h"
+#include "lockstep/comm/reduce/narrow_float.h"
 
 namespace lockstep::comm {
 namespace {

@@ -1,10 +1,10 @@
-#include "lockstep/comm/backends/local/parcel.h"
+#include "lockstep/comm/reduce/parcel.h"
 
 #include <algorithm>
 
 #include <ATen/ops/empty.h>
 
-#include "lockstep/comm/backends/local/reduce_kernel.h"
+#include "lockstep/comm/reduce/reduce_kernel.h"
 
 namespace lockstep::comm {
 namespace {
