@@ -14,6 +14,7 @@ packages=(
   libgtest-dev libgmock-dev nlohmann-json3-dev libcli11-dev
   clang clang-format libclang-rt-dev shellcheck
   libprotozero-dev zlib1g-dev libarchive-dev libjpeg62-turbo-dev libpng-dev
+  libgloo-dev libopenmpi-dev openmpi-bin
 )
 if [[ -z ${CMAKE_PREFIX_PATH:-} ]]; then
   packages+=(libtorch-dev libopenblas0-pthread)

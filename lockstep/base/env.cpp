@@ -30,6 +30,10 @@ constexpr std::array kVariables{
     Variable{"LOCKSTEP_LOGICAL_CPUS", "1", "Number of logical CPU devices where set_logical_devices was not called."},
     Variable{"LOCKSTEP_ONEDNN", "",
              "Whether LibTorch may use oneDNN: 1 or 0. Unset: yes, except on Arm, where it is slower."},
+    Variable{"LOCKSTEP_TLS_CA", "", "File with the certificate of the authority that Gloo's peers must show."},
+    Variable{"LOCKSTEP_TLS_CERT", "",
+             "File with the certificate that this worker shows its peers: with the other two, Gloo encrypts."},
+    Variable{"LOCKSTEP_TLS_KEY", "", "File with the private key of that certificate."},
 };
 
 const Variable& row(std::string_view name) {

@@ -17,12 +17,14 @@ struct LOCKSTEP_API Backend {
   bool available = false;
   /// Why it cannot be used; empty where it can.
   std::string_view why_not;
+  /// Its version and what is special about it; may be empty.
+  std::string_view remark;
 };
 
-/// Returns all engines that lockstep knows, usable or not.
+/// Returns all engines that lockstep knows, usable or not. The first call tries them all.
 LOCKSTEP_API std::span<const Backend> backends();
 
-/// Returns the engine of that name; c10::ValueError lists the known ones.
-LOCKSTEP_API const Backend& find_backend(std::string_view name);
+/// Returns the engine of that name; c10::ValueError lists the known ones. Tries that one only.
+LOCKSTEP_API Backend find_backend(std::string_view name);
 
 }  // namespace lockstep::comm

@@ -1,0 +1,64 @@
+# Finds what lockstep/comm/backends is built with. What is absent has a file that says so in its place.
+# Each engine is a shared object of its own beside the library, opened at run time; see lockstep/comm/engine_module.h.
+
+# Adds the engine NAME to the library: lockstep_engine_module(NAME SOURCES file... [LIBRARIES target...]).
+function(lockstep_engine_module name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBRARIES")
+  set(target lockstep_${name})
+  add_library(${target} MODULE ${arg_SOURCES})
+  set_target_properties(${target} PROPERTIES
+    CXX_STANDARD 20
+    CXX_STANDARD_REQUIRED ON
+    CXX_EXTENSIONS OFF
+    CXX_VISIBILITY_PRESET hidden
+    POSITION_INDEPENDENT_CODE ON
+    INSTALL_RPATH "\$ORIGIN")
+  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
+  # The vendor's library first: symbols are looked up in this order, and LibTorch may hold another copy of them.
+  target_link_libraries(${target} PRIVATE ${arg_LIBRARIES} lockstep)
+  # Nothing links them, so tests name them as what they depend on.
+  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_ENGINE_MODULES ${target})
+  if(LOCKSTEP_INSTALL)
+    install(TARGETS ${target} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  endif()
+endfunction()
+
+# Gloo's config sets no version of the package, so its header is asked.
+find_package(Gloo QUIET)
+if(Gloo_FOUND AND TARGET gloo)
+  get_target_property(lockstep_gloo_include gloo INTERFACE_INCLUDE_DIRECTORIES)
+  file(STRINGS "${lockstep_gloo_include}/gloo/config.h" lockstep_gloo_tls REGEX "GLOO_HAVE_TRANSPORT_TCP_TLS 1")
+  set(LOCKSTEP_GLOO_STATE "${GLOO_VERSION}, without TLS")
+  if(lockstep_gloo_tls)
+    set(LOCKSTEP_GLOO_STATE "${GLOO_VERSION}, with TLS")
+  endif()
+else()
+  set(LOCKSTEP_GLOO_STATE "no: TCP between workers needs it; install libgloo-dev")
+endif()
+
+find_package(MPI QUIET COMPONENTS CXX)
+if(MPI_CXX_FOUND)
+  set(LOCKSTEP_MPI_STATE "${MPI_CXX_VERSION}")
+else()
+  set(LOCKSTEP_MPI_STATE "no: workers cannot use MPI; install libopenmpi-dev")
+endif()
+
+# With a LibTorch that has CUDA, or always with LOCKSTEP_NCCL=ON.
+set(lockstep_nccl_default OFF)
+if(TARGET torch_cuda)
+  set(lockstep_nccl_default ON)
+endif()
+option(LOCKSTEP_NCCL "Build the NCCL engine" ${lockstep_nccl_default})
+set(LOCKSTEP_NCCL_STATE "no: LibTorch has no CUDA")
+if(LOCKSTEP_NCCL)
+  find_package(CUDAToolkit QUIET)
+  find_path(LOCKSTEP_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} $ENV{NCCL_HOME}/include)
+  find_library(LOCKSTEP_NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} $ENV{NCCL_HOME}/lib)
+  mark_as_advanced(LOCKSTEP_NCCL_INCLUDE LOCKSTEP_NCCL_LIBRARY)
+  if(CUDAToolkit_FOUND AND LOCKSTEP_NCCL_INCLUDE AND LOCKSTEP_NCCL_LIBRARY)
+    set(LOCKSTEP_NCCL_STATE "in ${LOCKSTEP_NCCL_LIBRARY}")
+    set(LOCKSTEP_NCCL_FOUND TRUE)
+  else()
+    set(LOCKSTEP_NCCL_STATE "no: the CUDA toolkit or NCCL was not found; install libnccl-dev")
+  endif()
+endif()

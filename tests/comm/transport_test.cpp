@@ -1,0 +1,156 @@
+#include "lockstep/comm/transport.h"
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/backend.h"
+#include "lockstep/comm/backends/gloo/gloo.h"
+#include "tests/comm/transport_scenarios.h"
+#include "tests/support/child_processes.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using namespace std::chrono_literals;
+
+constexpr auto kPatience = 180s;
+
+/// Workers are processes of this very program, each with its part of a scenario.
+class GlooTransportTest : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    const auto gloo = comm::find_backend("gloo");
+    if (!gloo.available) GTEST_SKIP() << gloo.why_not;
+  }
+
+  /// Starts all workers, and expects that each ends well, but the last one as told.
+  void run(const std::string& scenario, const std::string& end_of_last = "exit 0") {
+    const TestFolder folder;
+    const int size = GetParam();
+    std::vector<ChildProcess> workers;
+    for (int worker = 0; worker < size; ++worker) {
+      workers.emplace_back(std::vector<std::string>{this_program(), "--worker", scenario, "gloo", folder.path(),
+                                                    std::to_string(worker), std::to_string(size)},
+                           folder.path() / ("output-" + std::to_string(worker)));
+    }
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    for (int worker = 0; worker < size; ++worker) {
+      workers[worker].wait_until(deadline);
+      EXPECT_EQ(workers[worker].outcome(), worker == size - 1 ? end_of_last : "exit 0")
+          << "worker " << worker << " of " << size << ": " << workers[worker].output();
+    }
+  }
+};
+
+TEST_P(GlooTransportTest, PassesMessagesAroundARing) { run("ring"); }
+TEST_P(GlooTransportTest, ExchangesAllToAll) { run("all_to_all"); }
+TEST_P(GlooTransportTest, ExchangesUnequalSizes) { run("unequal_sizes"); }
+TEST_P(GlooTransportTest, KeepsTheOrderOfManyMessages) { run("many_in_order"); }
+TEST_P(GlooTransportTest, KeepsTheOrderOfASenderThatIsAhead) { run("sender_ahead"); }
+TEST_P(GlooTransportTest, KeepsLanesApart) { run("lanes_from_threads"); }
+TEST_P(GlooTransportTest, FailsAtTheDeadline) { run("deadline"); }
+TEST_P(GlooTransportTest, FreesAllLanesWhenAborted) { run("aborted"); }
+TEST_P(GlooTransportTest, SaysWhyItWasAborted) { run("aborted_with_reason"); }
+TEST_P(GlooTransportTest, NamesAPeerThatWasKilled) { run("killed_peer", "signal 9"); }
+TEST_P(GlooTransportTest, OutlivesLengthsThatDiffer) { run("length_mismatch"); }
+
+INSTANTIATE_TEST_SUITE_P(Workers, GlooTransportTest, ::testing::Values(2, 3),
+                         [](const auto& info) { return std::to_string(info.param) + "Workers"; });
+
+class GlooConnectTest : public GlooTransportTest {};
+
+TEST_F(GlooConnectTest, IsAloneWithoutPeers) {
+  const TestFolder folder;
+  FakeJob job(folder.path(), 0, 1);
+  const auto transport = comm::make_gloo_transport(job, "alone", 2, 10s);
+  EXPECT_EQ(transport->num_lanes(), 2);
+  EXPECT_NO_THROW(transport->exchange(1, {}, {}, 1s));
+  EXPECT_FALSE(transport->moves_device_memory());
+}
+
+TEST_F(GlooConnectTest, StopsWaitingWhenTheJobFails) {
+  const TestFolder folder;
+  FakeJob job(folder.path(), 0, 2);
+  // The other has announced itself, at an address where nobody answers, and then dies.
+  std::thread other([&] {
+    FakeJob(folder.path(), 1, 2).set("lost/gloo/1", job.get("lost/gloo/0", 60s));
+    std::this_thread::sleep_for(200ms);
+    job.break_off(1, "worker 1 (fake) died");
+  });
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    comm::make_gloo_transport(job, "lost", 1, kPatience);
+    ADD_FAILURE() << "connected with nobody";
+  } catch (const CollectiveError& error) {
+    EXPECT_THAT(error.what_without_backtrace(), StartsWith("[gloo]"));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kPatience / 2);
+  other.join();
+}
+
+TEST_F(GlooConnectTest, RefusesCertificatesThatItCannotUse) {
+  if (comm::find_backend("gloo").remark.find("without TLS") == std::string_view::npos) GTEST_SKIP() << "it can";
+  const TestFolder folder;
+  FakeJob job(folder.path(), 0, 1);
+  ::setenv("LOCKSTEP_TLS_CERT", "/nowhere/worker.pem", 1);
+  EXPECT_THROW(comm::make_gloo_transport(job, "secret", 1, 10s), c10::ValueError);
+  ::unsetenv("LOCKSTEP_TLS_CERT");
+}
+
+/// mpirun starts the workers; it needs no cores of its own to do so.
+TEST(MpiTransportTest, PassesAllScenarios) {
+  const auto mpi = comm::find_backend("mpi");
+  if (mpi.why_not.starts_with("built without")) GTEST_SKIP() << mpi.why_not;
+  if (std::system("command -v mpirun > /dev/null") != 0) GTEST_SKIP() << "there is no mpirun";
+  for (const auto& scenario : scenarios()) {
+    // mpirun itself ends a program one of whose processes dies.
+    if (scenario.name == "killed_peer") continue;
+    const TestFolder folder;
+    ChildProcess workers({"mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "3", this_program(), "--mpi-worker",
+                          std::string(scenario.name), folder.path()},
+                         folder.path() / "output");
+    workers.wait_until(std::chrono::steady_clock::now() + kPatience);
+    EXPECT_EQ(workers.outcome(), "exit 0") << scenario.name << ": " << workers.output();
+  }
+}
+
+TEST(MpiTransportTest, SaysThatItWasNotStartedByMpi) {
+  const auto mpi = comm::find_backend("mpi");
+  if (mpi.why_not.starts_with("built without")) GTEST_SKIP() << mpi.why_not;
+  EXPECT_FALSE(mpi.available);
+  EXPECT_THAT(std::string(mpi.why_not), HasSubstr("mpirun"));
+}
+
+TEST(BackendTest, KnowsAllEnginesAndWhyNot) {
+  std::string names;
+  for (const auto& backend : comm::backends()) {
+    names += std::string(backend.name) + " ";
+    EXPECT_EQ(backend.available, backend.why_not.empty()) << backend.name;
+  }
+  EXPECT_EQ(names, "local shm gloo mpi nccl ");
+}
+
+}  // namespace
+}  // namespace lockstep::testing
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.size() == 6 && words[0] == "--worker") {
+    return lockstep::testing::run_scenario(words[1], words[2], words[3], std::stoi(words[4]), std::stoi(words[5]));
+  }
+  if (words.size() == 3 && words[0] == "--mpi-worker") {
+    // Workers are not numbered as MPI numbers its ranks.
+    const int rank = std::atoi(std::getenv("OMPI_COMM_WORLD_RANK"));
+    const int size = std::atoi(std::getenv("OMPI_COMM_WORLD_SIZE"));
+    return lockstep::testing::run_scenario(words[1], "mpi", words[2], size - 1 - rank, size);
+  }
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
