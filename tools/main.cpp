@@ -1,8 +1,11 @@
 // The `lockstep` command: every subcommand lives in its own file and adds itself in add_subcommands.
 
+#include <algorithm>
 #include <exception>
 #include <iostream>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <c10/util/Exception.h>
@@ -12,10 +15,20 @@
 
 namespace {
 
-void add_subcommands(CLI::App& app) {
+/// Takes the program of `lockstep run`, which stands behind `--`, from the command line.
+std::vector<std::string> take_program(int& argc, char** argv) {
+  if (argc < 2 || std::string_view(argv[1]) != "run") return {};
+  char** const end = argv + argc;
+  char** const dashes = std::find(argv, end, std::string_view("--"));
+  argc = static_cast<int>(dashes - argv);
+  return {dashes == end ? end : dashes + 1, end};
+}
+
+void add_subcommands(CLI::App& app, const std::vector<std::string>& program) {
   lockstep::tools::add_bench(app);
   lockstep::tools::add_data(app);
   lockstep::tools::add_doctor(app);
+  lockstep::tools::add_run(app, program);
 }
 
 }  // namespace
@@ -25,7 +38,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", std::string(lockstep::version()));
   app.require_subcommand(1);
   try {
-    add_subcommands(app);
+    add_subcommands(app, take_program(argc, argv));
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error);
