@@ -16,6 +16,7 @@ function(lockstep_engine_module name)
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
   # The vendor's library first: symbols are looked up in this order, and LibTorch may hold another copy of them.
   target_link_libraries(${target} PRIVATE ${arg_LIBRARIES} lockstep)
+  target_link_options(${target} PRIVATE -Wl,--as-needed)
   # Nothing links them, so tests name them as what they depend on.
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_ENGINE_MODULES ${target})
   if(LOCKSTEP_INSTALL)
@@ -36,6 +37,7 @@ else()
   set(LOCKSTEP_GLOO_STATE "no: TCP between workers needs it; install libgloo-dev")
 endif()
 
+set(MPI_CXX_SKIP_MPICXX TRUE)  # the C++ bindings that MPI has given up
 find_package(MPI QUIET COMPONENTS CXX)
 if(MPI_CXX_FOUND)
   set(LOCKSTEP_MPI_STATE "${MPI_CXX_VERSION}")

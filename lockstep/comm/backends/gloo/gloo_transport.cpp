@@ -26,10 +26,10 @@ std::chrono::milliseconds until(std::chrono::steady_clock::time_point deadline) 
 
 }  // namespace
 
-GlooTransport::GlooTransport(Job& job, const TransportOptions& options) : worker_(job.worker()) {
-  LOCKSTEP_CHECK_VALUE(options.num_lanes > 0 && options.num_lanes < 1 << kLaneBits,
-                       "[gloo] the number of lanes must be positive and below 65536: lanes=", options.num_lanes);
-  for (int worker = 0; worker < job.num_workers(); ++worker) names_.push_back(job.name(worker));
+GlooTransport::GlooTransport(Job& job, const TransportOptions& options)
+    : TransportBase(job, "gloo", options.num_lanes) {
+  LOCKSTEP_CHECK_VALUE(options.num_lanes < 1 << kLaneBits,
+                       "[gloo] the number of lanes must be below 65536: lanes=", options.num_lanes);
   mesh_ = std::make_unique<GlooMesh>(job, options.name, options.timeout);
   for (int lane = 0; lane < options.num_lanes; ++lane) {
     lanes_.push_back(std::make_unique<Lane>());
@@ -46,98 +46,62 @@ GlooTransport::~GlooTransport() {
   }
 }
 
-bool GlooTransport::carry(gloo::transport::UnboundBuffer& buffer, int lane, std::span<const Outgoing> outgoing,
-                          std::span<const Incoming> incoming, Clock::time_point deadline) {
-  for (const auto& message : incoming) {
-    if (message.bytes == 0) continue;
-    buffer.recv(message.peer, slot_of(lane, message.bytes), offset_of(message.data), message.bytes);
+void GlooTransport::do_exchange(const Call& call) {
+  auto& lane = *lanes_[call.lane];
+  std::string words;
+  std::string broken;
+  bool late = false;
+  try {
+    if (carry(call, *lane.buffer)) return;
+  } catch (const std::exception& error) {
+    words = error.what();
+    late = call.is_late();
+    if (!late && !is_aborted()) broken = broken_peers(*lane.buffer);
   }
-  for (const auto& message : outgoing) {
-    if (message.bytes == 0) continue;
-    buffer.send(message.peer, slot_of(lane, message.bytes), offset_of(message.data), message.bytes);
+  {
+    const std::lock_guard lock(lane.mutex);
+    lane.buffer.reset();
   }
-  for (const auto& message : incoming) {
-    if (message.bytes == 0) continue;
-    if (aborted_ || !buffer.waitRecv(until(deadline))) return false;
-  }
-  for (const auto& message : outgoing) {
-    if (message.bytes == 0) continue;
-    if (aborted_ || !buffer.waitSend(until(deadline))) return false;
-  }
-  return true;
+  if (is_aborted()) throw_aborted(call);
+  if (late) fail_late(call, words);
+  fail_with_peer(call, broken, words);
 }
 
-void GlooTransport::exchange(int lane, std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
-                             std::chrono::milliseconds timeout) {
-  auto* buffer = lanes_[lane]->buffer.get();
-  if (aborted_) throw_aborted(lane);
-  const auto deadline = Clock::now() + timeout;
-  try {
-    if (carry(*buffer, lane, outgoing, incoming, deadline)) return;
-  } catch (const std::exception& error) {
-    if (aborted_) throw_aborted(lane);
-    const auto context = c10::str("lane=", lane, ", worker=", names_[worker_]);
-    if (Clock::now() >= deadline) {
-      fail(lane, c10::str("[gloo] all messages must come within the timeout: ", context, ", timeout=", timeout.count(),
-                          " ms, waits for ", names_of(incoming, outgoing), "; Gloo says: ", error.what()));
-    }
-    fail(lane, c10::str("[gloo] the connection to a peer broke: ", context, ", peer=", broken_peers(*buffer),
-                        "; Gloo says: ", error.what()));
+bool GlooTransport::carry(const Call& call, gloo::transport::UnboundBuffer& buffer) {
+  for (const auto& message : call.incoming) {
+    if (message.bytes == 0) continue;
+    buffer.recv(message.peer, slot_of(call.lane, message.bytes), offset_of(message.data), message.bytes);
   }
-  throw_aborted(lane);
+  for (const auto& message : call.outgoing) {
+    if (message.bytes == 0) continue;
+    buffer.send(message.peer, slot_of(call.lane, message.bytes), offset_of(message.data), message.bytes);
+  }
+  for (const auto& message : call.incoming) {
+    if (message.bytes == 0) continue;
+    if (is_aborted() || !buffer.waitRecv(until(call.deadline))) return false;
+  }
+  for (const auto& message : call.outgoing) {
+    if (message.bytes == 0) continue;
+    if (is_aborted() || !buffer.waitSend(until(call.deadline))) return false;
+  }
+  return true;
 }
 
 std::string GlooTransport::broken_peers(gloo::transport::UnboundBuffer& buffer) {
   std::string broken;
   for (int peer = 0; peer < num_workers(); ++peer) {
-    if (peer == worker_) continue;
+    if (peer == worker()) continue;
     try {
       // A pair that is broken refuses it. One that is not is closed in a moment.
       buffer.recv(peer, kProbeSlot, 0, 1);
     } catch (const std::exception&) {
-      broken += (broken.empty() ? "" : ", ") + names_[peer];
+      broken += (broken.empty() ? "" : ", ") + name_of(peer);
     }
   }
-  return broken.empty() ? "unknown" : broken;
+  return broken;
 }
 
-std::string GlooTransport::names_of(std::span<const Incoming> incoming, std::span<const Outgoing> outgoing) const {
-  std::vector<bool> part(names_.size());
-  for (const auto& message : incoming) part[message.peer] = part[message.peer] || message.bytes > 0;
-  for (const auto& message : outgoing) part[message.peer] = part[message.peer] || message.bytes > 0;
-  std::string names;
-  for (size_t peer = 0; peer < names_.size(); ++peer) {
-    if (part[peer]) names += (names.empty() ? "" : ", ") + names_[peer];
-  }
-  return names;
-}
-
-void GlooTransport::fail(int lane, const std::string& message) {
-  abort(message);
-  const std::lock_guard lock(lanes_[lane]->mutex);
-  lanes_[lane]->buffer.reset();
-  LOCKSTEP_CHECK_COLLECTIVE(false, message);
-  __builtin_unreachable();
-}
-
-void GlooTransport::throw_aborted(int lane) {
-  {
-    const std::lock_guard lock(lanes_[lane]->mutex);
-    lanes_[lane]->buffer.reset();
-  }
-  const std::lock_guard lock(reason_mutex_);
-  throw CollectiveError(
-      {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-      c10::str("[gloo] the transport was aborted: lane=", lane, ", worker=", names_[worker_], "; reason: ", reason_));
-}
-
-void GlooTransport::abort(const std::string& reason) {
-  {
-    const std::lock_guard lock(reason_mutex_);
-    if (aborted_) return;
-    reason_ = reason;
-    aborted_ = true;
-  }
+void GlooTransport::do_abort() {
   for (auto& lane : lanes_) {
     const std::lock_guard lock(lane->mutex);
     if (!lane->buffer) continue;

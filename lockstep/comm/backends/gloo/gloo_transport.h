@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -10,28 +9,18 @@
 
 #include "lockstep/comm/backends/gloo/mesh.h"
 #include "lockstep/comm/engine_module.h"
+#include "lockstep/comm/transport_base.h"
 
 namespace lockstep::comm {
 
 /// Messages over Gloo's pairs. The lane and the length of a message make its slot: messages of different lengths never
 /// meet, which Gloo would answer by ending the process.
-class GlooTransport : public Transport {
+class GlooTransport : public TransportBase {
  public:
   GlooTransport(Job& job, const TransportOptions& options);
   ~GlooTransport() override;
 
-  std::string_view name() const override { return "gloo"; }
-  int worker() const override { return worker_; }
-  int num_workers() const override { return static_cast<int>(names_.size()); }
-  int num_lanes() const override { return static_cast<int>(lanes_.size()); }
-
-  void exchange(int lane, std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
-                std::chrono::milliseconds timeout) override;
-  void abort(const std::string& reason) override;
-
  private:
-  using Clock = std::chrono::steady_clock;
-
   /// One buffer carries all messages of a lane: it stands for the whole memory, and each message is an offset in it, so
   /// that nothing is allocated for an exchange, and a failure of any peer wakes the lane up.
   struct Lane {
@@ -40,23 +29,15 @@ class GlooTransport : public Transport {
     std::unique_ptr<gloo::transport::UnboundBuffer> buffer;
   };
 
-  /// Posts and awaits all messages; false when it was aborted.
-  bool carry(gloo::transport::UnboundBuffer& buffer, int lane, std::span<const Outgoing> outgoing,
-             std::span<const Incoming> incoming, Clock::time_point deadline);
-  /// Ends everything, and throws.
-  [[noreturn]] void fail(int lane, const std::string& message);
-  [[noreturn]] void throw_aborted(int lane);
-  /// The peers whose connections are broken, in words.
+  void do_exchange(const Call& call) override;
+  void do_abort() override;
+  /// Posts and awaits all messages; false when it was aborted. Throws what Gloo throws.
+  bool carry(const Call& call, gloo::transport::UnboundBuffer& buffer);
+  /// Names the peers whose connections are broken.
   std::string broken_peers(gloo::transport::UnboundBuffer& buffer);
-  std::string names_of(std::span<const Incoming> incoming, std::span<const Outgoing> outgoing) const;
 
-  int worker_;
-  std::vector<std::string> names_;
-  std::vector<std::unique_ptr<Lane>> lanes_;
   std::unique_ptr<GlooMesh> mesh_;
-  std::atomic<bool> aborted_{false};
-  std::mutex reason_mutex_;
-  std::string reason_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
 };
 
 }  // namespace lockstep::comm
