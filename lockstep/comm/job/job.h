@@ -1,10 +1,8 @@
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -89,8 +87,9 @@ class LOCKSTEP_API Job {
   virtual bool has_left(int worker) const = 0;
   /// Tells all members that this one cannot go on. The first call counts.
   virtual void fail(const std::string& reason) = 0;
-  /// Calls `callback` once, on a thread of the job's, when it fails or a member leaves; at once where that has happened.
-  /// Returns a handle; the callback is not called, and does not run, after the handle is gone.
+  /// Calls `callback` on a thread of the job's when it fails and whenever a member leaves; once at once where something
+  /// of that has happened already. Returns a handle; the callback is not called, and does not run, after the handle is
+  /// gone.
   virtual std::shared_ptr<void> on_change(std::function<void()> callback) = 0;
 };
 

@@ -1,0 +1,16 @@
+#include "lockstep/base/error.h"
+#include "lockstep/comm/job/hmac.h"
+
+namespace lockstep::comm::job {
+
+void check_tokens_are_supported() {
+  LOCKSTEP_CHECK_IMPLEMENTED(false, "[Job::join] a job with a token needs OpenSSL, which lockstep was built without; ",
+                             "install libssl-dev and build again, or leave the token empty on a network of your own");
+}
+
+std::string hmac_sha256(std::string_view, std::string_view) {
+  check_tokens_are_supported();
+  return {};
+}
+
+}  // namespace lockstep::comm::job
