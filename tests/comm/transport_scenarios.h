@@ -24,4 +24,9 @@ std::span<const Scenario> scenarios();
 int run_scenario(const std::string& name, const std::string& engine, const std::string& folder, int worker,
                  int num_workers);
 
+/// Sends messages between GPUs, as the worker of a job in that folder. Returns the process's exit status, which is
+/// kSkipped where NCCL does not want two workers on one card.
+int run_nccl_worker(const std::string& folder, int worker, int num_workers);
+constexpr int kSkipped = 77;
+
 }  // namespace lockstep::testing

@@ -149,6 +149,9 @@ int main(int argc, char** argv) {
   if (words.size() == 6 && words[0] == "--worker") {
     return lockstep::testing::run_scenario(words[1], words[2], words[3], std::stoi(words[4]), std::stoi(words[5]));
   }
+  if (words.size() == 4 && words[0] == "--nccl-worker") {
+    return lockstep::testing::run_nccl_worker(words[1], std::stoi(words[2]), std::stoi(words[3]));
+  }
   if (words.size() == 3 && words[0] == "--mpi-worker") {
     // Workers are not numbered as MPI numbers its ranks.
     const int rank = std::atoi(std::getenv("OMPI_COMM_WORLD_RANK"));
