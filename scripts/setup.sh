@@ -13,7 +13,7 @@ packages=(
   build-essential cmake ninja-build ccache git python3
   libgtest-dev libgmock-dev nlohmann-json3-dev libcli11-dev
   clang clang-format libclang-rt-dev shellcheck
-  libprotozero-dev zlib1g-dev libarchive-dev libjpeg62-turbo-dev libpng-dev
+  libprotozero-dev zlib1g-dev libarchive-dev libjpeg62-turbo-dev libpng-dev libcurl4-openssl-dev
   libgloo-dev libopenmpi-dev openmpi-bin
 )
 if [[ -z ${CMAKE_PREFIX_PATH:-} ]]; then

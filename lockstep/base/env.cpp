@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::array kVariables{
     Variable{"LOCKSTEP_COLLECTIVE_TIMEOUT", "600", "Seconds that a replica waits for the others in a collective."},
+    Variable{"LOCKSTEP_COORDINATOR", "", "host:port of the first worker, where the launcher does not say it."},
     Variable{"LOCKSTEP_DUMP", "",
              "Folder for the last collectives of this process, written on an error or on SIGUSR1. Unset: beside other "
              "temporary files, on an error of several workers."},
@@ -31,9 +32,11 @@ constexpr std::array kVariables{
              "Number of workers of the job on this machine, which share its cores; lockstep run sets it."},
     Variable{"LOCKSTEP_LOG", "warn", "What is logged: error, warn, info, debug or off."},
     Variable{"LOCKSTEP_LOGICAL_CPUS", "1", "Number of logical CPU devices where set_logical_devices was not called."},
+    Variable{"LOCKSTEP_NUM_WORKERS", "", "Number of pods of an indexed Job of Kubernetes that train together."},
     Variable{"LOCKSTEP_ONEDNN", "",
              "Whether LibTorch may use oneDNN: 1 or 0. Unset: yes, except on Arm, where it is slower."},
     Variable{"LOCKSTEP_RESTART", "0", "How often lockstep run has restarted this job; it sets it."},
+    Variable{"LOCKSTEP_SERVICE", "", "Headless service through which pods of an indexed Job find each other."},
     Variable{"LOCKSTEP_TLS_CA", "", "File with the certificate of the authority that Gloo's peers must show."},
     Variable{"LOCKSTEP_TLS_CERT", "",
              "File with the certificate that this worker shows its peers: with the other two, Gloo encrypts."},

@@ -1,0 +1,36 @@
+#include "lockstep/cluster/environment.h"
+
+#include <cstdlib>
+#include <utility>
+
+#include "lockstep/base/env.h"
+
+namespace lockstep {
+
+Environment::Environment(std::map<std::string, std::string> variables)
+    : variables_(std::make_shared<std::map<std::string, std::string>>(std::move(variables))) {}
+
+std::optional<std::string> Environment::get(const std::string& name) const {
+  if (variables_ != nullptr) {
+    const auto found = variables_->find(name);
+    return found == variables_->end() ? std::nullopt : std::optional(found->second);
+  }
+  if (name.starts_with("LOCKSTEP_")) return env::given(name);  // checks that the table has it
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+std::optional<std::string> Environment::given(const std::string& name) const {
+  auto value = get(name);
+  return value && !value->empty() ? value : std::nullopt;
+}
+
+void Environment::set(const std::string& name, const std::string& value) const {
+  if (variables_ != nullptr) {
+    (*variables_)[name] = value;
+  } else {
+    ::setenv(name.c_str(), value.c_str(), 1);
+  }
+}
+
+}  // namespace lockstep

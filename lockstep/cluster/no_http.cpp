@@ -1,0 +1,12 @@
+#include "lockstep/base/error.h"
+#include "lockstep/cluster/http.h"
+
+namespace lockstep {
+
+HttpResponse http_request(const HttpRequest& request) {
+  LOCKSTEP_CHECK_IMPLEMENTED(false, "[http_request] lockstep was built without libcurl: url=", request.url,
+                             "; install libcurl4-openssl-dev and build again");
+  return {};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,169 @@
+#include "lockstep/cluster/resolvers/kubernetes.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+
+#include "lockstep/base/error.h"
+#include "lockstep/cluster/launcher.h"
+#include "lockstep/cluster/natural_order.h"
+#include "lockstep/cluster/service.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kIndexedJob = "it belongs to an indexed Job; see docs/clusters.md for a manifest";
+
+std::string required_text(const Environment& variables, const std::string& name, const char* what_to_do) {
+  const auto text = variables.given(name);
+  LOCKSTEP_CHECK_CONTEXT(text.has_value(), "[KubernetesClusterResolver] the variable is not set: name=", name, "; ",
+                         what_to_do);
+  return *text;
+}
+
+/// Returns "train-" for pod "train-3" of index 3.
+std::string pod_prefix(const std::string& pod, int index) {
+  const std::string number = "-" + std::to_string(index);
+  LOCKSTEP_CHECK_VALUE(pod.ends_with(number),
+                       "[KubernetesClusterResolver] a pod of an indexed Job is named by its index: HOSTNAME=\"", pod,
+                       "\", JOB_COMPLETION_INDEX=", index, "; leave the pod's hostname as Kubernetes sets it");
+  return pod.substr(0, pod.size() - number.size() + 1);
+}
+
+Resolution resolve_indexed_job(const KubernetesOptions& options) {
+  const Environment& variables = options.variables;
+  const int index = detail::required_number(variables, "JOB_COMPLETION_INDEX", kIndexedJob);
+  const int size = detail::required_number(variables, "LOCKSTEP_NUM_WORKERS", kIndexedJob, 1);
+  LOCKSTEP_CHECK_VALUE(
+      index < size, "[KubernetesClusterResolver] the index is below the number of pods: JOB_COMPLETION_INDEX=", index,
+      ", LOCKSTEP_NUM_WORKERS=", size, "; set it to the Job's completions");
+  const std::string service = required_text(variables, "LOCKSTEP_SERVICE", kIndexedJob);
+  const std::string prefix = pod_prefix(required_text(variables, "HOSTNAME", kIndexedJob), index);
+  std::vector<std::string> addresses;
+  for (int i = 0; i < size; ++i) {
+    addresses.push_back(detail::host_and_port(c10::str(prefix, i, ".", service), options.port));
+  }
+  Resolution result;
+  result.cluster = ClusterSpec({{"worker", addresses}});
+  result.task_type = "worker";
+  result.task_id = index;
+  result.facts = {{"task type", "worker", "indexed Job"},
+                  {"task id", std::to_string(index), "JOB_COMPLETION_INDEX"},
+                  {"number of workers", std::to_string(size), "LOCKSTEP_NUM_WORKERS"}};
+  const auto tasks = detail::task_facts(result.cluster, "HOSTNAME, LOCKSTEP_SERVICE + port");
+  result.facts.insert(result.facts.end(), tasks.begin(), tasks.end());
+  return result;
+}
+
+struct Pod {
+  std::string name;
+  std::string address;
+};
+
+/// The API of the cluster that this pod is in, asked with its account.
+class Api {
+ public:
+  explicit Api(const KubernetesOptions& options) : options_(options), base_(options.api) {
+    if (!base_.empty()) return;
+    const char* outside = "this is no pod of Kubernetes; give KubernetesOptions::api";
+    const std::string host = required_text(options.variables, "KUBERNETES_SERVICE_HOST", outside);
+    const int port = detail::optional_number(options.variables, "KUBERNETES_SERVICE_PORT", 1).value_or(443);
+    base_ = "https://" + detail::host_and_port(host, port);
+  }
+
+  std::vector<Pod> running_pods(const std::string& selector) const {
+    std::vector<Pod> pods;
+    std::string next_page;
+    do {
+      const detail::Json answer = detail::request_json(options_.client, request_for(selector, next_page));
+      LOCKSTEP_CHECK_CONTEXT(
+          answer.contains("items") && answer["items"].is_array(),
+          "[KubernetesClusterResolver] the API must answer with a list of pods: answer=", answer.dump().substr(0, 500));
+      for (const detail::Json& pod : answer["items"]) pods.push_back(running_pod(pod));
+      next_page = detail::text_at(answer, {"metadata", "continue"});
+    } while (!next_page.empty());
+    std::sort(pods.begin(), pods.end(),
+              [](const Pod& a, const Pod& b) { return detail::natural_less(a.name, b.name); });
+    return pods;
+  }
+
+ private:
+  std::string account_file(const std::string& name) const {
+    const std::string path = options_.account_folder + "/" + name;
+    std::ifstream file(path);
+    LOCKSTEP_CHECK_CONTEXT(file.good(),
+                           "[KubernetesClusterResolver] the account of the pod cannot be read: file=", path,
+                           "; leave automountServiceAccountToken on");
+    std::string text{std::istreambuf_iterator<char>(file), {}};
+    text.erase(text.find_last_not_of(" \n\r\t") + 1);
+    return text;
+  }
+
+  HttpRequest request_for(const std::string& selector, const std::string& page) const {
+    HttpRequest request;
+    request.url = base_ + "/api/v1/namespaces/" + detail::url_escaped(account_file("namespace")) +
+                  "/pods?labelSelector=" + detail::url_escaped(selector) +
+                  (page.empty() ? "" : "&continue=" + detail::url_escaped(page));
+    request.headers = {"Authorization: Bearer " + account_file("token")};
+    request.ca_file = options_.account_folder + "/ca.crt";
+    return request;
+  }
+
+  static Pod running_pod(const detail::Json& pod) {
+    const std::string name = detail::text_at(pod, {"metadata", "name"});
+    const std::string phase = detail::text_at(pod, {"status", "phase"});
+    const std::string address = detail::text_at(pod, {"status", "podIP"});
+    LOCKSTEP_CHECK_CONTEXT(phase == "Running" && !address.empty(),
+                           "[KubernetesClusterResolver] every pod must be running: pod=", name, ", phase=", phase,
+                           "; wait for it, or select other labels");
+    return {name, address};
+  }
+
+  const KubernetesOptions& options_;
+  std::string base_;
+};
+
+Resolution resolve_by_api(const KubernetesOptions& options) {
+  const Api api(options);
+  const std::string own_name = options.variables.given("HOSTNAME").value_or("");
+  Resolution result;
+  result.rpc_layer = options.rpc_layer;
+  std::map<std::string, TaskAddresses> jobs;
+  for (const auto& [job, selectors] : options.job_to_label_mapping) {
+    std::vector<std::string> addresses;
+    for (const std::string& selector : selectors) {
+      for (const Pod& pod : api.running_pods(selector)) {
+        const int index = static_cast<int>(addresses.size());
+        addresses.push_back(detail::host_and_port(pod.address, options.port));
+        result.facts.push_back({c10::str(job, " ", index), addresses.back(), "pod " + pod.name + " of " + selector});
+        if (pod.name == own_name) {
+          result.task_type = job;
+          result.task_id = index;
+        }
+      }
+    }
+    jobs.emplace(job, addresses);
+  }
+  result.cluster = ClusterSpec(std::move(jobs));
+  const std::string source = options.task_type || options.task_id ? "argument of the resolver" : "pod of HOSTNAME";
+  if (options.task_type) result.task_type = options.task_type;
+  if (options.task_id) result.task_id = options.task_id;
+  if (result.task_id) result.facts.insert(result.facts.begin(), {"task id", std::to_string(*result.task_id), source});
+  if (result.task_type) result.facts.insert(result.facts.begin(), {"task type", *result.task_type, source});
+  return result;
+}
+
+Resolution resolve(const KubernetesOptions& options) {
+  LOCKSTEP_CHECK_VALUE(options.port >= 1 && options.port <= 65535,
+                       "[KubernetesClusterResolver] a port is in 1 … 65535: port=", options.port);
+  const bool is_indexed_job = options.variables.given("JOB_COMPLETION_INDEX") && options.api.empty() &&
+                              options.variables.given("LOCKSTEP_NUM_WORKERS");
+  return is_indexed_job ? resolve_indexed_job(options) : resolve_by_api(options);
+}
+
+}  // namespace
+
+KubernetesClusterResolver::KubernetesClusterResolver(const KubernetesOptions& options)
+    : FixedClusterResolver(resolve(options)) {}
+
+}  // namespace lockstep

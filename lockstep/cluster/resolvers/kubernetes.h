@@ -1,0 +1,47 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "lockstep/api.h"
+#include "lockstep/cluster/environment.h"
+#include "lockstep/cluster/fixed_resolver.h"
+#include "lockstep/cluster/http.h"
+
+namespace lockstep {
+
+struct LOCKSTEP_API KubernetesOptions {
+  /// Which pods are whose tasks: for each job its label selectors. Used where the API is asked.
+  std::map<std::string, std::vector<std::string>> job_to_label_mapping{{"worker", {"job-name=tensorflow"}}};
+  /// Port of every task.
+  int port = 8470;
+  std::string rpc_layer = "grpc";
+  /// This pod's task; unless given, the pod whose name is this machine's.
+  TaskType task_type{};
+  TaskId task_id{};
+  /// Address of the API; empty: https:// of KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT.
+  std::string api{};
+  /// Where the account of the pod is: the files token, ca.crt and namespace.
+  std::string account_folder = "/var/run/secrets/kubernetes.io/serviceaccount";
+  HttpClient client = http_request;
+  Environment variables{};
+};
+
+/// Pods of Kubernetes.
+///
+/// In an indexed Job nobody need be asked: the pod's index is in JOB_COMPLETION_INDEX, and the Job's manifest gives the
+/// number of pods in LOCKSTEP_NUM_WORKERS and the headless service in LOCKSTEP_SERVICE. Pod i is at
+/// "JOB-i.SERVICE:port", where JOB-i is its HOSTNAME.
+///
+/// Everywhere else the API is asked, with the pod's own account, which must be allowed to list pods of its namespace:
+/// tasks are the running pods with the given labels, ordered by name with numbers by value, at their own addresses.
+///
+/// The constructor throws `ContextError` where variables or files are missing, the API refuses, or a pod does not run
+/// yet.
+class LOCKSTEP_API KubernetesClusterResolver : public FixedClusterResolver {
+ public:
+  explicit KubernetesClusterResolver(const KubernetesOptions& options = {});
+};
+
+}  // namespace lockstep
