@@ -2,11 +2,12 @@
 #include <dlfcn.h>
 #include <iostream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
-#include <nlohmann/json.hpp>
 #include <torch/version.h>
 
 #include "lockstep/base/env.h"
@@ -15,12 +16,14 @@
 #include "lockstep/strategy/mirrored.h"
 #include "lockstep/strategy/replica_context.h"
 #include "lockstep/version.h"
+#include "tools/doctor_dump.h"
+#include "tools/doctor_report.h"
+#include "tools/doctor_trace.h"
+#include "tools/report.h"
 #include "tools/subcommands.h"
 
 namespace lockstep::tools {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// Returns the file that the BLAS of this process comes from, or nothing when it is inside LibTorch.
 std::string blas_file() {
@@ -112,18 +115,52 @@ void print(const Json& report) {
   }
 }
 
+void examine_machine(ReportStyle style) {
+  const Json result = examine();
+  if (style == ReportStyle::Json) {
+    report(result, style);
+  } else {
+    print(result);
+  }
+}
+
+/// Exits with 1 when the ranks are not in step.
+void examine_job(const std::vector<std::string>& files, ReportStyle style) {
+  std::vector<WorkerDump> dumps;
+  for (const std::string& file : files) dumps.push_back(read_dump(file));
+  const Diagnosis result = diagnose(std::move(dumps));
+  if (style == ReportStyle::Json) {
+    report(to_json(result), style);
+  } else {
+    print(result, std::cout);
+  }
+  if (!result.in_step) throw CLI::RuntimeError(1);
+}
+
 }  // namespace
 
 void add_doctor(CLI::App& app) {
-  auto* command = app.add_subcommand("doctor", "Devices, LibTorch, BLAS, threads and environment in force");
+  auto* command = app.add_subcommand(
+      "doctor",
+      "Devices, LibTorch, BLAS, threads and environment in force; with FILEs, which rank of a job is out of step");
+  auto files = std::make_shared<std::vector<std::string>>();
   auto json = std::make_shared<bool>(false);
+  command->add_option(
+      "FILE", *files,
+      "What the workers of a job have written to LOCKSTEP_DUMP, one file of each; exit status 1 if they "
+      "are not in step");
   command->add_flag("--json", *json, "Print one JSON object");
-  command->callback([json] {
-    const Json report = examine();
-    if (*json) {
-      std::cout << report.dump() << '\n';
+  command->footer(
+      "\nExamples:\n"
+      "  lockstep doctor                        this machine\n"
+      "  LOCKSTEP_DUMP=dumps ./train            in a job that hangs: kill -USR1 each worker, then\n"
+      "  lockstep doctor dumps/*                who waits for whom");
+  command->callback([=] {
+    const ReportStyle style = *json ? ReportStyle::Json : ReportStyle::Text;
+    if (files->empty()) {
+      examine_machine(style);
     } else {
-      print(report);
+      examine_job(*files, style);
     }
   });
 }

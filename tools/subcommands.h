@@ -12,7 +12,8 @@
 /// `run` goes to standard error, because its standard output is the workers'.)
 namespace lockstep::tools {
 
-/// `lockstep doctor`: what this machine offers and how lockstep will use it.
+/// `lockstep doctor`: what this machine offers and how lockstep will use it. `lockstep doctor FILE...`: which rank of a
+/// job is out of step, from what its workers have recorded.
 void add_doctor(CLI::App& app);
 
 /// `lockstep bench WHAT`: measurements against the limits of this machine.
