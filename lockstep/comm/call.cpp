@@ -72,6 +72,7 @@ std::string Call::describe() const {
   if (free_dimension >= 0) out << separator << "dim " << free_dimension;
   if (root >= 0) out << separator << "root " << root;
   out << ')';
+  if (site) out << " at " << site;
   return out.str();
 }
 

@@ -9,6 +9,7 @@
 
 #include "lockstep/api.h"
 #include "lockstep/base/reduce_op.h"
+#include "lockstep/comm/call_site.h"
 
 namespace lockstep::comm {
 
@@ -29,10 +30,14 @@ struct LOCKSTEP_API Call {
   /// Anything else that the ranks exchange, and its type; only the type is compared.
   void* payload = nullptr;
   const std::type_info* payload_type = nullptr;
+  /// Whether only the inputs of the root are read.
+  bool only_root_is_read = false;
+  /// Where the user called it; not compared.
+  CallSite site = CallSite::current();
 
   /// Hashes all that must be equal on every rank.
   uint64_t fingerprint() const;
-  /// Says it in words: `all_reduce(SUM, float32[3, 4], 2 tensors)`.
+  /// Says it in words: `all_reduce(SUM, float32[3, 4], 2 tensors) at train.cpp:57`.
   std::string describe() const;
 };
 

@@ -57,6 +57,8 @@ struct Recorder::Entry {
   std::atomic<uint64_t> bytes{0};
   std::atomic<uint64_t> start{0};
   std::atomic<uint64_t> end{0};
+  std::atomic<const char*> file{nullptr};
+  std::atomic<uint64_t> line{0};
   std::array<std::atomic<int64_t>, kMaxDims> shape{};
 
   std::optional<Record> read() const;
@@ -80,6 +82,7 @@ std::optional<Record> Recorder::Entry::read() const {
     record.bytes = bytes.load(kAcquire);
     record.start = std::chrono::nanoseconds(start.load(kAcquire));
     record.end = std::chrono::nanoseconds(end.load(kAcquire));
+    record.site = {file.load(kAcquire), static_cast<uint32_t>(line.load(kAcquire))};
     const size_t dims = std::min<size_t>(packed.dims, kMaxDims);
     for (size_t d = 0; d < dims; ++d) record.shape.push_back(shape[d].load(kAcquire));
     if (version.load(std::memory_order_relaxed) != before) continue;
@@ -119,6 +122,8 @@ void Recorder::begin(int rank, uint64_t sequence, const Call& call) {
   entry.bytes.store(total_bytes(call.inputs), kRelease);
   entry.start.store(now(), kRelease);
   entry.end.store(0, kRelease);
+  entry.file.store(call.site.file, kRelease);
+  entry.line.store(call.site.line, kRelease);
   entry.version.store(version + 2, kRelease);
   ring.count.store(count + 1, kRelease);
 }
@@ -169,11 +174,13 @@ std::string Record::describe() const {
   return out.str();
 }
 
-void Recorder::dump(std::ostream& out) const {
+void Recorder::dump(std::ostream& out, std::string_view group, int first_rank) const {
   for (int rank = 0; rank < size_; ++rank) {
     for (const Record& record : entries(rank)) {
-      out << "{\"rank\": " << rank << ", \"sequence\": " << record.sequence << ", \"call\": \"" << record.describe()
-          << "\", \"tensors\": " << record.num_tensors << ", \"bytes\": " << record.bytes
+      out << "{\"group\": \"" << group << "\", \"rank\": " << first_rank + rank << ", \"sequence\": " << record.sequence
+          << ", \"call\": \"" << record.describe() << '"';
+      if (record.site) out << ", \"site\": \"" << record.site << '"';
+      out << ", \"tensors\": " << record.num_tensors << ", \"bytes\": " << record.bytes
           << ", \"start_ns\": " << record.start.count() << ", \"end_ns\": " << record.end.count() << ", \"state\": \""
           << state_name(record.state) << "\"}\n";
     }

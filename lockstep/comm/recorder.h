@@ -35,6 +35,7 @@ struct LOCKSTEP_API Record {
   /// Zero until the call has ended.
   std::chrono::nanoseconds end{};
   State state = State::kArrived;
+  CallSite site{};
 
   /// Says it in words: `all_reduce(SUM, float32[3, 4], 2 tensors)`.
   std::string describe() const;
@@ -61,8 +62,8 @@ class LOCKSTEP_API Recorder {
 
   /// Returns the kept calls of `rank`, oldest first.
   std::vector<Record> entries(int rank) const;
-  /// Writes one JSON object a line, rank by rank, oldest first.
-  void dump(std::ostream& out) const;
+  /// Writes one JSON object a line, rank by rank, oldest first; the first rank is number `first_rank` of `group`.
+  void dump(std::ostream& out, std::string_view group = "local", int first_rank = 0) const;
 
  private:
   struct Entry;

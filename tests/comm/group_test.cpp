@@ -10,6 +10,7 @@
 #include "lockstep/base/dtype_name.h"
 #include "lockstep/base/error.h"
 #include "tests/support/ranks_as_threads.h"
+#include "tests/support/workers_as_threads.h"
 
 namespace lockstep::comm {
 namespace {
@@ -79,20 +80,53 @@ std::string error_of(int size, const std::function<void(const Group&)>& body) {
   return "";
 }
 
-class GroupTest : public ::testing::TestWithParam<int> {
+/// Where the ranks of a group are: threads of one process, or of several workers.
+struct Layout {
+  std::string name;
+  std::optional<lockstep::testing::Engine> engine;
+  int num_workers = 1;
+  int ranks_per_worker = 1;
+};
+
+Layout local(int size) { return {std::to_string(size) + "ranks", std::nullopt, 1, size}; }
+Layout spread(lockstep::testing::Engine engine, int num_workers, int ranks_per_worker) {
+  const std::string kind = engine == lockstep::testing::Engine::kShm ? "Shm" : "Messages";
+  return {c10::str(kind, num_workers, "x", ranks_per_worker), engine, num_workers, ranks_per_worker};
+}
+std::ostream& operator<<(std::ostream& out, const Layout& layout) { return out << layout.name; }
+
+class GroupTest : public ::testing::TestWithParam<Layout> {
  protected:
-  int size() const { return GetParam(); }
+  int size() const { return GetParam().num_workers * GetParam().ranks_per_worker; }
+  /// Calls `body` on every rank of a group laid out as the parameter says; the first error is thrown here.
+  void run_groups(const std::function<void(const Group&)>& body) const {
+    if (!GetParam().engine) return lockstep::testing::run_groups(size(), body);
+    for (const auto& error : lockstep::testing::run_worker_ranks(*GetParam().engine, GetParam().num_workers,
+                                                                  GetParam().ranks_per_worker, body)) {
+      if (error) std::rethrow_exception(error);
+    }
+  }
   std::vector<ReduceOp> ops_for(at::ScalarType dtype) const {
     if (c10::isComplexType(dtype)) return {ReduceOp::Sum, ReduceOp::Mean};
     return {ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Min, ReduceOp::Max};
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Local, GroupTest, ::testing::Values(1, 2, 3, 4, 8),
-                         [](const auto& info) { return std::to_string(info.param) + "ranks"; });
+INSTANTIATE_TEST_SUITE_P(Local, GroupTest, ::testing::Values(local(1), local(2), local(3), local(4), local(8)),
+                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Workers, GroupTest,
+                         ::testing::Values(spread(lockstep::testing::Engine::kShm, 2, 1),
+                                           spread(lockstep::testing::Engine::kShm, 2, 2),
+                                           spread(lockstep::testing::Engine::kShm, 3, 1),
+                                           spread(lockstep::testing::Engine::kMessages, 2, 1),
+                                           spread(lockstep::testing::Engine::kMessages, 2, 2),
+                                           spread(lockstep::testing::Engine::kMessages, 3, 1),
+                                           spread(lockstep::testing::Engine::kMessages, 2, 3),
+                                           spread(lockstep::testing::Engine::kMessages, 3, 2)),
+                         [](const auto& info) { return info.param.name; });
 
 TEST_P(GroupTest, KnowsItself) {
-  run_groups(size(), [&](const Group& group) {
+  run_groups([&](const Group& group) {
     EXPECT_EQ(group.size(), size());
     EXPECT_EQ(group.name(), "test");
   });
@@ -104,7 +138,7 @@ TEST_P(GroupTest, AllReduceEqualsThePlainTree) {
       for (const auto op : ops_for(dtype)) {
         SCOPED_TRACE(c10::str(dtype_name(dtype), " ", length, " ", op));
         const auto want = expected(size(), {length}, dtype, op);
-        run_groups(size(), [&](const Group& group) {
+        run_groups([&](const Group& group) {
           const auto mine = values_of(group.rank(), {length}, dtype);
           EXPECT_TRUE(same_bits(group.all_reduce(mine, op), want));
           EXPECT_TRUE(same_bits(mine, values_of(group.rank(), {length}, dtype)));
@@ -120,7 +154,7 @@ TEST_P(GroupTest, AllReduceEqualsThePlainTree) {
 TEST_P(GroupTest, ManyTensorsInOneCallHaveTheSameBits) {
   const std::vector<std::vector<int64_t>> shapes = {{3, 5}, {0}, {}, {4099}, {1}, {17, 129}};
   const std::vector<at::ScalarType> dtypes = {at::kFloat, at::kDouble, at::kInt, at::kFloat, at::kHalf, at::kBFloat16};
-  run_groups(size(), [&](const Group& group) {
+  run_groups([&](const Group& group) {
     std::vector<at::Tensor> mine;
     for (size_t i = 0; i < shapes.size(); ++i) mine.push_back(values_of(group.rank(), shapes[i], dtypes[i]));
     const auto results = group.all_reduce(mine);
@@ -135,7 +169,7 @@ TEST_P(GroupTest, ManyTensorsInOneCallHaveTheSameBits) {
 }
 
 TEST_P(GroupTest, NonContiguousTensors) {
-  run_groups(size(), [&](const Group& group) {
+  run_groups([&](const Group& group) {
     const auto whole = values_of(group.rank(), {6, 8}, at::kFloat);
     const auto want = expected(size(), {6, 8}, at::kFloat, ReduceOp::Sum);
     EXPECT_TRUE(same_bits(group.all_reduce(whole.t()), want.t()));
@@ -153,7 +187,7 @@ TEST_P(GroupTest, NonContiguousTensors) {
 
 TEST_P(GroupTest, MinAndMaxPassNanOn) {
   for (const auto dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
-    run_groups(size(), [&](const Group& group) {
+    run_groups([&](const Group& group) {
       auto mine = at::zeros({40}, dtype);
       mine[group.rank()] = std::numeric_limits<double>::quiet_NaN();
       for (const auto op : {ReduceOp::Min, ReduceOp::Max}) {
@@ -166,7 +200,7 @@ TEST_P(GroupTest, MinAndMaxPassNanOn) {
 }
 
 TEST_P(GroupTest, SparseTensorsAreConcatenated) {
-  run_groups(size(), [&](const Group& group) {
+  run_groups([&](const Group& group) {
     const int rank = group.rank();
     const auto indices = at::arange(rank + 1, at::kLong).unsqueeze(0);
     const auto values = at::full({rank + 1, 2}, rank + 1.0, at::kFloat);
@@ -187,7 +221,7 @@ TEST_P(GroupTest, SparseTensorsAreConcatenated) {
 TEST_P(GroupTest, ReduceLeavesTheResultOnTheRoot) {
   const int root = size() - 1;
   const auto want = expected(size(), {1031}, at::kFloat, ReduceOp::Mean);
-  run_groups(size(), [&](const Group& group) {
+  run_groups([&](const Group& group) {
     const auto mine = values_of(group.rank(), {1031}, at::kFloat);
     const auto result = group.reduce(mine, root, ReduceOp::Mean);
     EXPECT_EQ(result.defined(), group.rank() == root);
@@ -203,7 +237,7 @@ TEST_P(GroupTest, ReduceLeavesTheResultOnTheRoot) {
 TEST_P(GroupTest, BroadcastLeavesTheRootsValues) {
   const int root = size() / 2;
   for (const auto dtype : {at::kFloat, at::kBool, at::kLong, at::kComplexDouble}) {
-    run_groups(size(), [&](const Group& group) {
+    run_groups([&](const Group& group) {
       const auto want = dtype == at::kBool ? at::ones({3, 4}, at::kBool) : values_of(root, {3, 4}, dtype);
       auto mine = group.rank() == root ? want.clone() : at::zeros_like(want);
       EXPECT_TRUE(same_bits(group.broadcast(mine, root), want));
@@ -225,7 +259,7 @@ TEST_P(GroupTest, GathersAlongAnyDimension) {
           values_of(rank, dim == 0 ? std::vector<int64_t>{own, 5} : std::vector<int64_t>{5, own}, at::kFloat));
     }
     const auto want = at::cat(parts, dim);
-    run_groups(size(), [&](const Group& group) {
+    run_groups([&](const Group& group) {
       const auto& mine = parts[static_cast<size_t>(group.rank())];
       EXPECT_TRUE(same_bits(group.all_gather(mine, dim), want));
       const auto rooted = group.gather(mine, dim, size() - 1);
@@ -240,7 +274,7 @@ TEST_P(GroupTest, GathersAlongAnyDimension) {
 TEST_P(GroupTest, ReduceScatterSharesTheRows) {
   for (const int64_t rows : {0L, 1L, 7L, 16L}) {
     const auto want = expected(size(), {rows, 3}, at::kFloat, ReduceOp::Sum);
-    run_groups(size(), [&](const Group& group) {
+    run_groups([&](const Group& group) {
       const auto share = row_share(rows, group.rank(), size());
       const auto result = group.reduce_scatter(values_of(group.rank(), {rows, 3}, at::kFloat));
       EXPECT_TRUE(same_bits(result, want.narrow(0, share.begin, share.count)));
@@ -249,7 +283,7 @@ TEST_P(GroupTest, ReduceScatterSharesTheRows) {
 }
 
 TEST_P(GroupTest, ThousandsOfTinyReductions) {
-  run_groups(size(), [&](const Group& group) {
+  run_groups([&](const Group& group) {
     const std::vector<at::Tensor> mine = {at::ones({3})};
     for (int i = 0; i < 3000; ++i) group.all_reduce_(mine, ReduceOp::Mean);
     EXPECT_TRUE(at::equal(mine[0], at::ones({3})));

@@ -30,7 +30,11 @@ class Parcel {
   /// `outputs` may be empty, for a rank that gets no result.
   Parcel(at::TensorList inputs, at::TensorList outputs);
 
+  /// Pieces that lie where somebody else says; their offsets and `bytes` are those of the parcel they were taken from.
+  Parcel(std::span<const Piece> pieces, int64_t bytes) : pieces_(pieces.begin(), pieces.end()), bytes_(bytes) {}
+
   std::span<const Piece> pieces() const { return {pieces_.data(), pieces_.size()}; }
+  std::span<Piece> pieces() { return {pieces_.data(), pieces_.size()}; }
   int64_t bytes() const { return bytes_; }
 
   /// Brings results from contiguous copies to where they belong. After depart.

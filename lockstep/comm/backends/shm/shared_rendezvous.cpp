@@ -1,0 +1,274 @@
+#include "lockstep/comm/backends/shm/shared_rendezvous.h"
+
+#include <atomic>
+#include <cstring>
+#include <new>
+#include <sstream>
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+#include "lockstep/comm/worker_errors.h"
+
+namespace lockstep::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using detail::Backoff;
+using detail::Patience;
+
+static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
+
+/// How long a waiting rank sleeps before it looks whether the job is still well.
+constexpr std::chrono::milliseconds kSlice{50};
+constexpr std::chrono::seconds kReminder{60};
+constexpr std::chrono::seconds kExplain{2};
+
+void sleep_on(std::atomic<uint32_t>& word, uint32_t seen, std::chrono::milliseconds limit) {
+  const timespec time{limit.count() / 1000, limit.count() % 1000 * 1'000'000};
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT, seen, &time, nullptr, 0);
+}
+
+void wake_all(std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+/// What a rank publishes; written by its owner alone.
+struct alignas(128) SharedRendezvous::Slot {
+  std::atomic<uint64_t> arrived;
+  uint64_t fingerprint;
+  uint64_t run;
+  uint64_t notice;
+  /// The public operation, for those who wait for this rank.
+  char operation[32];
+  /// Number of the call whose text stands below: only written when calls differ.
+  std::atomic<uint64_t> explained;
+  char text[384];
+  alignas(128) std::atomic<uint64_t> departed;
+  /// The last run that the rank has ended.
+  std::atomic<uint64_t> left_run;
+};
+
+struct alignas(128) SharedRendezvous::Control {
+  std::atomic<uint32_t> bell;
+  std::atomic<uint32_t> sleepers;
+};
+
+/// What a local rank keeps for itself.
+struct SharedRendezvous::Own {
+  uint64_t calls = 0;
+  char* notice = nullptr;
+  size_t notice_bytes = 0;
+  Patience patience;
+};
+
+SharedRendezvous::SharedRendezvous(std::shared_ptr<SharedMemory> memory, std::string name, int ranks_per_worker,
+                                   std::chrono::milliseconds timeout)
+    : memory_(std::move(memory)),
+      name_(std::move(name)),
+      ranks_per_worker_(ranks_per_worker),
+      timeout_(timeout),
+      own_(static_cast<size_t>(ranks_per_worker)),
+      recorder_(ranks_per_worker) {
+  const auto num_ranks = static_cast<size_t>(job().num_workers() * ranks_per_worker);
+  const size_t bytes = sizeof(Control) + num_ranks * sizeof(Slot) + alignof(Slot);
+  std::string where;
+  if (job().worker() == 0) {
+    void* made = memory_->own().allocate(bytes);
+    LOCKSTEP_ASSERT(made != nullptr, "shared memory is full");
+    std::memset(made, 0, bytes);
+    where = std::to_string(memory_->own().offset_of(made));
+    job().set(name_ + "/control", where);
+  } else {
+    where = job().get(name_ + "/control", timeout);
+  }
+  char* begin = memory_->at(0, std::stoull(where));
+  begin += (alignof(Slot) - reinterpret_cast<uintptr_t>(begin) % alignof(Slot)) % alignof(Slot);
+  control_ = reinterpret_cast<Control*>(begin);
+  slots_ = {reinterpret_cast<Slot*>(begin + sizeof(Control)), num_ranks};
+  watch_ = job().on_change([this] { ring(); });
+}
+
+// The control block of worker 0 stays in its arena: a slower worker may still look at it.
+SharedRendezvous::~SharedRendezvous() {
+  watch_.reset();
+  for (const Own& own : own_) {
+    if (own.notice != nullptr) memory_->own().free(own.notice);
+  }
+}
+
+int SharedRendezvous::size() const { return static_cast<int>(slots_.size()); }
+
+void SharedRendezvous::ring() {
+  control_->bell.fetch_add(1, std::memory_order_seq_cst);
+  wake_all(control_->bell);
+}
+
+char* SharedRendezvous::notice(int local, size_t bytes) {
+  Own& own = own_[static_cast<size_t>(local)];
+  if (own.notice_bytes < bytes) {
+    if (own.notice != nullptr) memory_->own().free(own.notice);
+    own.notice = static_cast<char*>(memory_->own().allocate(bytes));
+    LOCKSTEP_CHECK_COLLECTIVE(own.notice != nullptr, "[", name_, "] shared memory is full: bytes=", bytes);
+    own.notice_bytes = bytes;
+  }
+  return own.notice;
+}
+
+const char* SharedRendezvous::notice_of(int rank) const {
+  return memory_->at(worker_of(rank), slots_[static_cast<size_t>(rank)].notice);
+}
+
+/// Waits until `ready`, spinning first, and calls `check` now and then; false at the limit.
+template <typename Ready, typename Check>
+bool SharedRendezvous::wait(Own& own, Ready ready, std::chrono::milliseconds limit, Check check) {
+  for (Backoff backoff(own.patience); !ready();) {
+    if (backoff.pause()) continue;
+    const auto deadline = Clock::now() + limit;
+    while (!ready()) {
+      check();
+      if (Clock::now() >= deadline) return false;
+      control_->sleepers.fetch_add(1, std::memory_order_seq_cst);
+      const uint32_t seen = control_->bell.load(std::memory_order_seq_cst);
+      if (!ready()) sleep_on(control_->bell, seen, kSlice);
+      control_->sleepers.fetch_sub(1, std::memory_order_seq_cst);
+    }
+    return true;
+  }
+  return true;
+}
+
+void SharedRendezvous::check_alive(const Call& call, int rank) const {
+  if (const JobFailure* failure = job().failure()) throw_worker_failure(*failure, call, rank, name_);
+  for (int worker = 0; worker < job().num_workers(); ++worker) {
+    if (job().has_left(worker)) throw_worker_left(job(), worker, call, rank, name_);
+  }
+}
+
+void SharedRendezvous::leave(int local) {
+  slots_[static_cast<size_t>(rank_of(local))].left_run.store(run_, std::memory_order_seq_cst);
+  if (control_->sleepers.load(std::memory_order_seq_cst) > 0) ring();
+}
+
+void SharedRendezvous::check_still_in_run(const Call& call, int rank, uint64_t target) const {
+  for (size_t other = 0; run_ > 0 && other < slots_.size(); ++other) {
+    const bool gone = slots_[other].left_run.load(std::memory_order_acquire) >= run_;
+    if (gone && slots_[other].arrived.load(std::memory_order_acquire) < target) {
+      throw_rank_left(job(), worker_of(static_cast<int>(other)), static_cast<int>(other), run_, call, rank, name_);
+    }
+  }
+}
+
+void SharedRendezvous::arrive(int local, const Call& call, std::chrono::milliseconds timeout) {
+  Own& own = own_[static_cast<size_t>(local)];
+  const int rank = rank_of(local);
+  Slot& slot = slots_[static_cast<size_t>(rank)];
+  const uint64_t target = ++own.calls;
+  slot.fingerprint = call.fingerprint();
+  slot.run = run_;
+  slot.notice = own.notice == nullptr ? 0 : memory_->own().offset_of(own.notice);
+  const size_t length = std::min(call.operation.size(), sizeof(slot.operation) - 1);
+  std::memcpy(slot.operation, call.operation.data(), length);
+  slot.operation[length] = '\0';
+  recorder_.begin(local, target, call);
+  slot.arrived.store(target, std::memory_order_seq_cst);
+  if (control_->sleepers.load(std::memory_order_seq_cst) > 0) ring();
+
+  const auto all_here = [&] {
+    for (const Slot& other : slots_) {
+      if (other.arrived.load(std::memory_order_acquire) < target) return false;
+    }
+    return true;
+  };
+  const auto limit = timeout.count() > 0 ? timeout : timeout_;
+  const auto check = [&] {
+    if (all_here()) return;
+    check_alive(call, rank);
+    check_still_in_run(call, rank, target);
+  };
+  try {
+    if (!wait(own, all_here, limit, check)) throw_worker_late(missing(target), limit, call, rank, name_);
+    size_t other = 0;
+    while (other < slots_.size() && slots_[other].fingerprint == slot.fingerprint && slots_[other].run == run_) ++other;
+    if (C10_UNLIKELY(other < slots_.size())) explain_difference(local, call, other);
+  } catch (const c10::Error& error) {
+    fail(local, error.what_without_backtrace());
+    throw;
+  }
+}
+
+/// Every rank that sees a difference writes what it calls, reads what the others call, and throws.
+void SharedRendezvous::explain_difference(int local, const Call& call, size_t other) {
+  const int rank = rank_of(local);
+  Slot& slot = slots_[static_cast<size_t>(rank)];
+  Own& own = own_[static_cast<size_t>(local)];
+  const std::string text = call.describe();
+  const size_t length = std::min(text.size(), sizeof(slot.text) - 1);
+  std::memcpy(slot.text, text.data(), length);
+  slot.text[length] = '\0';
+  slot.explained.store(own.calls, std::memory_order_seq_cst);
+  ring();
+  const Slot& theirs = slots_[other];
+  const auto known = [&] { return theirs.explained.load(std::memory_order_acquire) == own.calls; };
+  const bool explained = wait(own, known, kExplain, [] {});
+  throw_difference({rank, text, slot.run}, {static_cast<int>(other), explained ? theirs.text : theirs.operation, theirs.run},
+                   call, own.calls, name_);
+}
+
+void SharedRendezvous::depart(int local) {
+  Own& own = own_[static_cast<size_t>(local)];
+  Slot& slot = slots_[static_cast<size_t>(rank_of(local))];
+  slot.departed.store(own.calls, std::memory_order_seq_cst);
+  if (control_->sleepers.load(std::memory_order_seq_cst) > 0) ring();
+  const auto all_done = [&] {
+    for (const Slot& other : slots_) {
+      if (other.departed.load(std::memory_order_acquire) < own.calls) return false;
+    }
+    return true;
+  };
+  const Call call{.operation = slot.operation};
+  auto reminder = Clock::now() + kReminder;
+  const auto check = [&] {
+    if (!all_done()) check_alive(call, rank_of(local));
+    if (Clock::now() < reminder) return;
+    reminder += kReminder;
+    LOCKSTEP_LOG(Warn) << "rank " << rank_of(local) << " of group " << name_ << " has done its part of call " << own.calls
+                       << " and waits for the other ranks";
+  };
+  try {
+    wait(own, all_done, std::chrono::hours(24 * 365), check);
+  } catch (...) {
+    recorder_.end(local, Record::State::kFailed);
+    throw;
+  }
+  recorder_.end(local, Record::State::kDone);
+}
+
+void SharedRendezvous::fail(int local, const std::string& reason) {
+  recorder_.end(local, Record::State::kFailed);
+  job().fail(reason);
+}
+
+std::string SharedRendezvous::missing(uint64_t target) const {
+  std::ostringstream out;
+  const char* separator = "";
+  for (size_t rank = 0; rank < slots_.size(); ++rank) {
+    const uint64_t arrived = slots_[rank].arrived.load(std::memory_order_acquire);
+    if (arrived >= target) continue;
+    out << separator << "rank " << rank << " of " << job().name(worker_of(static_cast<int>(rank))) << " (last call: ";
+    if (arrived == 0) {
+      out << "none)";
+    } else {
+      out << "number " << arrived << ", " << slots_[rank].operation << ")";
+    }
+    separator = ", ";
+  }
+  return out.str();
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,77 @@
+#include "lockstep/comm/messages/lane.h"
+
+#include <cstring>
+#include <thread>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/worker_error.h"
+#include "lockstep/comm/worker_errors.h"
+
+namespace lockstep::comm {
+namespace {
+
+/// An engine often notices a dead peer before the job can say who died: it is worth waiting for that.
+constexpr std::chrono::milliseconds kUntilJobKnows{1000};
+
+/// What a rank is about to do, as it travels.
+struct Header {
+  uint64_t fingerprint = 0;
+  uint64_t run = 0;
+  uint64_t sequence = 0;
+  char text[232] = {};
+};
+
+void write_text(char (&to)[sizeof(Header::text)], const std::string& text) {
+  const size_t length = std::min(text.size(), sizeof(to) - 1);
+  std::memcpy(to, text.data(), length);
+  to[length] = '\0';
+}
+
+}  // namespace
+
+Lane::Lane(std::shared_ptr<MessageTeam> team, int local) : team_(std::move(team)), local_(local) {}
+
+void Lane::begin(const Call& call, const CommunicationOptions& options) {
+  call_ = &call;
+  limit_ = options.timeout().count() > 0 ? options.timeout() : team_->timeout;
+  Header mine{.fingerprint = call.fingerprint(), .run = team_->run, .sequence = ++calls_};
+  write_text(mine.text, call.describe());
+  std::vector<Header> theirs(static_cast<size_t>(team_->num_workers()), mine);
+  std::vector<Outgoing> outgoing;
+  std::vector<Incoming> incoming;
+  for (int worker = 0; worker < team_->num_workers(); ++worker) {
+    if (worker == team_->worker()) continue;
+    outgoing.push_back({worker, &mine, sizeof(mine)});
+    incoming.push_back({worker, &theirs[static_cast<size_t>(worker)], sizeof(Header)});
+  }
+  exchange(outgoing, incoming);
+  for (int worker = 0; worker < team_->num_workers(); ++worker) {
+    const Header& other = theirs[static_cast<size_t>(worker)];
+    if (other.fingerprint == mine.fingerprint && other.run == mine.run && other.sequence == mine.sequence) continue;
+    throw_difference({rank(), mine.text, mine.run}, {team_->rank_of(worker, local_), other.text, other.run}, call, calls_,
+                     team_->name);
+  }
+}
+
+void Lane::exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
+  if (outgoing.empty() && incoming.empty()) return;
+  try {
+    team_->transport->exchange(team_->first_lane + local_, outgoing, incoming, limit_);
+  } catch (const c10::Error& error) {
+    rethrow_as_worker_error(error);
+  }
+}
+
+void Lane::rethrow_as_worker_error(const c10::Error& error) const {
+  const Job& job = *team_->job;
+  for (std::chrono::milliseconds waited{0}; waited < kUntilJobKnows; waited += std::chrono::milliseconds(5)) {
+    if (const JobFailure* failure = job.failure()) throw_worker_failure(*failure, *call_, rank(), team_->name);
+    for (int worker = 0; worker < job.num_workers(); ++worker) {
+      if (job.has_left(worker)) throw_worker_left(job, worker, *call_, rank(), team_->name);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  throw_engine_failure(error.what_without_backtrace(), *call_, rank(), team_->name);
+}
+
+}  // namespace lockstep::comm

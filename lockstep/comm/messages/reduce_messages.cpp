@@ -1,0 +1,262 @@
+#include "lockstep/comm/messages/reduce_messages.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/view_as_real.h>
+#include <c10/util/SmallVector.h>
+
+#include "lockstep/comm/exchange_group.h"
+#include "lockstep/comm/reduce/reduce_kernel.h"
+
+namespace lockstep::comm {
+namespace {
+
+/// A stretch of one piece.
+struct Range {
+  size_t piece = 0;
+  int64_t from = 0;
+  int64_t bytes = 0;
+};
+using Ranges = c10::SmallVector<Range, 4>;
+
+Ranges ranges_between(const Parcel& parcel, int64_t begin, int64_t end) {
+  Ranges ranges;
+  const auto pieces = parcel.pieces();
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const auto width = static_cast<int64_t>(c10::elementSize(pieces[i].dtype));
+    const int64_t from = std::max(begin - pieces[i].offset, int64_t{0});
+    const int64_t to = std::min(end - pieces[i].offset, pieces[i].count * width);
+    if (from < to) ranges.push_back({i, from, to - from});
+  }
+  return ranges;
+}
+
+/// What a range takes in scratch memory: every range begins on a cache line.
+int64_t room(const Range& range) {
+  return (range.bytes + Parcel::kAlignment - 1) / Parcel::kAlignment * Parcel::kAlignment;
+}
+
+int64_t room(const Ranges& ranges) {
+  int64_t bytes = 0;
+  for (const Range& range : ranges) bytes += room(range);
+  return bytes;
+}
+
+bool is_narrow(at::ScalarType dtype) {
+  return dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kComplexHalf;
+}
+
+/// Divides as the kernels do: a quotient, and complex numbers part by part.
+void divide(char* data, int64_t bytes, at::ScalarType dtype, int divisor) {
+  const at::NoGradGuard no_grad;
+  at::Tensor values = at::from_blob(data, {bytes / static_cast<int64_t>(c10::elementSize(dtype))}, dtype);
+  if (values.is_complex()) values = at::view_as_real(values);
+  values.div_(at::full({}, divisor, values.options()));
+}
+
+class Reduction {
+ public:
+  Reduction(Lane& lane, const Call& call, std::span<const Parcel* const> parcels, MessageScratch& scratch)
+      : lane_(lane), team_(lane.team()), call_(call), parcels_(parcels), scratch_(scratch) {
+    ranges_.resize(static_cast<size_t>(team_.num_workers()));
+    for (int worker = 0; worker < team_.num_workers(); ++worker) {
+      const int part = team_.rank_of(worker, lane.local());
+      const int64_t bytes = parcels[0]->bytes();
+      ranges_[static_cast<size_t>(worker)] = ranges_between(*parcels[0], part_begin(bytes, part, team_.num_ranks()),
+                                                            part_begin(bytes, part + 1, team_.num_ranks()));
+    }
+    sums_travel_ = std::has_single_bit(parcels.size());
+    for (const auto& piece : parcels[0]->pieces()) sums_travel_ = sums_travel_ && !is_narrow(piece.dtype);
+  }
+
+  void run() {
+    lay_out_scratch();
+    exchange_values();
+    reduce_own_part();
+    exchange_sums();
+  }
+
+ private:
+  const Ranges& own_ranges() const { return ranges_[static_cast<size_t>(team_.worker())]; }
+  bool alone() const { return parcels_.size() == 1; }
+  /// How many values of each element a worker sends: one sum, or those of all its ranks.
+  int64_t values_each() const { return sums_travel_ ? 1 : static_cast<int64_t>(parcels_.size()); }
+
+  /// For each peer room for what it sends of this rank's part; for this worker's own sums of every part, where they are
+  /// not simply its only rank's values; for this rank's part of the result, where no local rank takes it.
+  void lay_out_scratch() {
+    const int64_t own_bytes = room(own_ranges());
+    int64_t needed = own_bytes * values_each() * team_.num_workers() + own_bytes;
+    if (sums_travel_ && !alone()) {
+      for (const Ranges& ranges : ranges_) needed += room(ranges);
+    }
+    char* next = scratch_.get(needed);
+    for (int worker = 0; worker < team_.num_workers(); ++worker) {
+      received_.push_back(next);
+      next += own_bytes * values_each();
+    }
+    result_ = next;
+    sums_ = next + own_bytes;
+  }
+
+  /// The sum over the local ranks of a range, made in scratch memory; the values themselves where there is one rank.
+  const char* local_sum(const Range& range) {
+    if (alone()) return parcels_[0]->pieces()[range.piece].input + range.from;
+    const auto dtype = parcels_[0]->pieces()[range.piece].dtype;
+    c10::SmallVector<const void*, 16> inputs;
+    for (const Parcel* parcel : parcels_) inputs.push_back(parcel->pieces()[range.piece].input + range.from);
+    char* const sum = sums_;
+    sums_ += room(range);
+    void* const target = sum;
+    const ReduceOp op = call_.reduce_op == ReduceOp::Mean ? ReduceOp::Sum : call_.reduce_op;
+    reduce_kernel(dtype, op, inputs.size())({inputs.data(), inputs.size()}, {&target, 1},
+                                            range.bytes / static_cast<int64_t>(c10::elementSize(dtype)));
+    return sum;
+  }
+
+  void exchange_values() {
+    std::vector<Outgoing> outgoing;
+    std::vector<Incoming> incoming;
+    for (int worker = 0; worker < team_.num_workers(); ++worker) {
+      if (worker == team_.worker()) continue;
+      for (const Range& range : ranges_[static_cast<size_t>(worker)]) {
+        const auto bytes = static_cast<size_t>(range.bytes);
+        if (sums_travel_) {
+          outgoing.push_back({worker, local_sum(range), bytes});
+          continue;
+        }
+        for (const Parcel* parcel : parcels_) {
+          outgoing.push_back({worker, parcel->pieces()[range.piece].input + range.from, bytes});
+        }
+      }
+      char* to = received_[static_cast<size_t>(worker)];
+      for (const Range& range : own_ranges()) {
+        for (int64_t v = 0; v < values_each(); ++v, to += room(range)) {
+          incoming.push_back({worker, to, static_cast<size_t>(range.bytes)});
+        }
+      }
+    }
+    lane_.exchange(outgoing, incoming);
+  }
+
+  /// Where this rank's part of the result goes: to the local ranks that get one, or into scratch memory.
+  c10::SmallVector<void*, 16> targets_of(const Range& range, int64_t position) {
+    c10::SmallVector<void*, 16> targets;
+    for (size_t local = 0; local < parcels_.size(); ++local) {
+      if (gets_result(team_.rank_of(team_.worker(), static_cast<int>(local)))) {
+        targets.push_back(parcels_[local]->pieces()[range.piece].output + range.from);
+      }
+    }
+    if (targets.empty()) targets.push_back(result_ + position);
+    return targets;
+  }
+
+  bool gets_result(int rank) const { return call_.root < 0 || call_.root == rank; }
+  bool has_receiver(int worker) const { return call_.root < 0 || call_.root / team_.ranks_per_worker == worker; }
+
+  void reduce_own_part() {
+    int64_t position = 0;
+    for (const Range& range : own_ranges()) {
+      const auto dtype = parcels_[0]->pieces()[range.piece].dtype;
+      c10::SmallVector<const void*, 16> inputs;
+      for (int worker = 0; worker < team_.num_workers(); ++worker) add_inputs(inputs, worker, range, position);
+      const auto targets = targets_of(range, position);
+      const bool divides = call_.reduce_op == ReduceOp::Mean && static_cast<int>(inputs.size()) != team_.num_ranks();
+      const ReduceOp op = divides ? ReduceOp(ReduceOp::Sum) : ReduceOp(call_.reduce_op);
+      reduce_kernel(dtype, op, inputs.size())({inputs.data(), inputs.size()}, {targets.data(), targets.size()},
+                                              range.bytes / static_cast<int64_t>(c10::elementSize(dtype)));
+      if (divides) {
+        for (void* target : targets) divide(static_cast<char*>(target), range.bytes, dtype, team_.num_ranks());
+      }
+      own_result_.push_back(static_cast<const char*>(targets[0]));
+      position += room(range);
+    }
+  }
+
+  void add_inputs(c10::SmallVector<const void*, 16>& inputs, int worker, const Range& range, int64_t position) {
+    if (worker != team_.worker()) {
+      const char* from = received_[static_cast<size_t>(worker)] + position * values_each();
+      for (int64_t v = 0; v < values_each(); ++v) inputs.push_back(from + v * room(range));
+    } else if (sums_travel_) {
+      inputs.push_back(local_sum(range));
+    } else {
+      for (const Parcel* parcel : parcels_) inputs.push_back(parcel->pieces()[range.piece].input + range.from);
+    }
+  }
+
+  void exchange_sums() {
+    std::vector<Outgoing> outgoing;
+    std::vector<Incoming> incoming;
+    const bool receives = has_receiver(team_.worker());
+    const Parcel* const first = receives ? first_receiver() : nullptr;
+    for (int worker = 0; worker < team_.num_workers(); ++worker) {
+      if (worker == team_.worker()) continue;
+      if (has_receiver(worker)) {
+        for (size_t i = 0; i < own_ranges().size(); ++i) {
+          outgoing.push_back({worker, own_result_[i], static_cast<size_t>(own_ranges()[i].bytes)});
+        }
+      }
+      if (!receives) continue;
+      for (const Range& range : ranges_[static_cast<size_t>(worker)]) {
+        incoming.push_back(
+            {worker, first->pieces()[range.piece].output + range.from, static_cast<size_t>(range.bytes)});
+      }
+    }
+    lane_.exchange(outgoing, incoming);
+    if (receives && call_.root < 0) copy_to_other_ranks(*first);
+  }
+
+  const Parcel* first_receiver() const {
+    return call_.root < 0 ? parcels_[static_cast<size_t>(lane_.local())]
+                          : parcels_[static_cast<size_t>(call_.root % team_.ranks_per_worker)];
+  }
+
+  void copy_to_other_ranks(const Parcel& from) {
+    for (const Parcel* to : parcels_) {
+      if (to == &from) continue;
+      for (int worker = 0; worker < team_.num_workers(); ++worker) {
+        if (worker == team_.worker()) continue;
+        for (const Range& range : ranges_[static_cast<size_t>(worker)]) {
+          std::memcpy(to->pieces()[range.piece].output + range.from, from.pieces()[range.piece].output + range.from,
+                      static_cast<size_t>(range.bytes));
+        }
+      }
+    }
+  }
+
+  Lane& lane_;
+  const MessageTeam& team_;
+  const Call& call_;
+  std::span<const Parcel* const> parcels_;
+  MessageScratch& scratch_;
+  /// What the rank of this number reduces in each worker.
+  std::vector<Ranges> ranges_;
+  bool sums_travel_ = false;
+  std::vector<char*> received_;
+  char* result_ = nullptr;
+  char* sums_ = nullptr;
+  std::vector<const char*> own_result_;
+};
+
+}  // namespace
+
+char* MessageScratch::get(int64_t bytes) {
+  if (bytes_ < bytes) {
+    memory_.reset();
+    memory_.reset(static_cast<char*>(::operator new(static_cast<size_t>(bytes), kAlignment)));
+    bytes_ = bytes;
+  }
+  return memory_.get();
+}
+
+void reduce_by_messages(Lane& lane, const Call& call, std::span<const Parcel* const> parcels, MessageScratch& scratch) {
+  Reduction(lane, call, parcels, scratch).run();
+}
+
+}  // namespace lockstep::comm
