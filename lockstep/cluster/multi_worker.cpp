@@ -16,17 +16,26 @@ constexpr const char* kEvaluator = "evaluator";
 constexpr const char* kParameterServer = "ps";
 constexpr std::array<std::string_view, 4> kTaskTypes{kChief, kWorker, kEvaluator, kParameterServer};
 
+bool is_task_type(const std::string& name) { return std::count(kTaskTypes.begin(), kTaskTypes.end(), name) > 0; }
+
 std::string shown(const TaskType& task_type) { return task_type ? "\"" + *task_type + "\"" : "none"; }
 
 std::string device_of_first(const char* job) { return c10::str("/job:", job, "/replica:0/task:0"); }
 
 void validate_type(const ClusterSpec& cluster, const TaskType& task_type) {
   if (!task_type) return;
-  LOCKSTEP_CHECK_VALUE(std::count(kTaskTypes.begin(), kTaskTypes.end(), *task_type) > 0,
+  LOCKSTEP_CHECK_VALUE(is_task_type(*task_type),
                        "[cluster] a task's type must be chief, worker, evaluator or ps: task_type=", shown(task_type));
   LOCKSTEP_CHECK_VALUE(cluster.has_job(*task_type) || task_type == kEvaluator,
                        "[cluster] the task's type must be a job of the cluster: task_type=", shown(task_type),
                        ", cluster=", cluster.to_json());
+}
+
+void validate_jobs(const ClusterSpec& cluster) {
+  for (const std::string& job : cluster.jobs()) {
+    LOCKSTEP_CHECK_VALUE(is_task_type(job), "[cluster] jobs must be chief, worker, evaluator or ps: job=\"", job,
+                         "\", cluster=", cluster.to_json());
+  }
 }
 
 void validate_single(const ClusterSpec& cluster, const char* job) {
@@ -38,6 +47,7 @@ void validate_single(const ClusterSpec& cluster, const char* job) {
 
 void validate_task(const ClusterSpec& cluster, const TaskType& task_type, TaskId task_id) {
   validate_type(cluster, task_type);
+  validate_jobs(cluster);
   validate_single(cluster, kChief);
   validate_single(cluster, kEvaluator);
   if (!task_type || !cluster.has_job(*task_type)) return;
@@ -89,10 +99,10 @@ std::string collective_leader(const ClusterSpec& cluster, const TaskType& task_t
 
 std::string coordination_leader(const ClusterSpec& cluster) {
   if (!cluster) return "";
-  for (const char* job : {kChief, kParameterServer, kWorker}) {
+  for (const char* job : {kParameterServer, kChief, kWorker}) {
     if (cluster.has_job(job)) return device_of_first(job);
   }
-  LOCKSTEP_CHECK_VALUE(false, "[coordination_leader] a cluster needs a chief, ps or worker to coordinate it: cluster=",
+  LOCKSTEP_CHECK_VALUE(false, "[coordination_leader] a cluster needs a ps, chief or worker to coordinate it: cluster=",
                        cluster.to_json());
   return "";
 }

@@ -12,7 +12,7 @@
 /// one, and then the tasks of "worker". An evaluator works on its own, and need not be in the cluster.
 ///
 /// Every function throws `c10::ValueError` for a task that cannot be: an unknown type, a type or index that the cluster
-/// does not have, and clusters with more than one chief or evaluator.
+/// does not have, and clusters with other jobs, or with more than one chief or evaluator.
 namespace lockstep {
 
 class ClusterResolver;
@@ -40,7 +40,7 @@ LOCKSTEP_API int id_in_cluster(const ClusterSpec& cluster, const TaskType& task_
 /// evaluator and an empty cluster.
 LOCKSTEP_API std::string collective_leader(const ClusterSpec& cluster, const TaskType& task_type, TaskId task_id);
 
-/// Returns the device string of the task that coordinates: the first chief, else the first ps, else the first worker;
+/// Returns the device string of the task that coordinates: the first ps, else the first chief, else the first worker;
 /// "" for an empty cluster.
 LOCKSTEP_API std::string coordination_leader(const ClusterSpec& cluster);
 

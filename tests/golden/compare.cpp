@@ -24,6 +24,7 @@ constexpr std::array kErrorKinds{
     ErrorKind{"RuntimeError", {"ContextError", "CollectiveError", "ValueError"}},
     ErrorKind{"NotImplementedError", {"NotImplementedError"}},
     ErrorKind{"FailedPreconditionError", {"ContextError", "ValueError"}},
+    ErrorKind{"JSONDecodeError", {"ValueError"}},
     ErrorKind{"NotFoundError", {"ValueError"}},          // no files to shard
     ErrorKind{"ZeroDivisionError", {"std::exception"}},  // thrown by the user's function, passed on as it is
 };

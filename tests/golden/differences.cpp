@@ -93,6 +93,7 @@ std::vector<Difference> make_table() {
   add_variables(table);
   add_cross_device(table);
   add_rebatch_and_shard(table);
+  add_resolvers(table);
   return table;
 }
 

@@ -19,6 +19,7 @@ constexpr std::array kTopics{
     Topic{"rebatch_and_shard_workers", run_rebatch_and_shard_workers},
     Topic{"losses", run_losses},
     Topic{"training", run_training},
+    Topic{"resolvers", run_resolvers},
 };
 
 }  // namespace

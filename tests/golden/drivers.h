@@ -16,6 +16,7 @@ Outcome run_rebatch_and_shard(const Case& test_case);
 Outcome run_rebatch_and_shard_workers(const Case& test_case);
 Outcome run_reduce_gather(const Case& test_case);
 Outcome run_replica_context(const Case& test_case);
+Outcome run_resolvers(const Case& test_case);
 Outcome run_training(const Case& test_case);
 Outcome run_values(const Case& test_case);
 Outcome run_variables(const Case& test_case);

@@ -19,7 +19,7 @@ constexpr std::array kLater{
     Later{"CentralStorageStrategy", [](const Case& c) { return is_about_strategy(c, "CentralStorage"); }},
     Later{"MultiWorkerMirroredStrategy", [](const Case& c) { return is_about_strategy(c, "MultiWorker"); }},
     Later{"ParameterServerStrategy", [](const Case& c) { return is_about_strategy(c, "ParameterServer"); }},
-    Later{"TPUStrategy", [](const Case& c) { return is_about_strategy(c, "TPU"); }},
+    Later{"TPUStrategy", [](const Case& c) { return is_about_strategy(c, "TPUStrategy"); }},
     Later{"Trainer (keras_*)", [](const Case& c) { return c.call.starts_with("keras_"); }},
 };
 
