@@ -145,8 +145,9 @@ void Admission::verify(Stranger& stranger, const std::string& content, std::vect
   const Hello hello = decode_hello(stranger.hello);
   const Proof proof = decode_proof(content);
   Signer signer(token_, stranger.hello, stranger.challenge);
-  if (!token_.empty() && !signer.is_signed(proof)) {
-    refuse(stranger, "wrong token; give all workers the same one");
+  if (!signer.is_signed(proof)) {
+    refuse(stranger, token_.empty() ? "it has a token, worker 0 has none; give all workers the same one"
+                                    : "wrong token; give all workers the same one");
   } else if (hello.num_workers != num_workers_) {
     refuse(stranger, c10::str("it expects ", hello.num_workers, " workers, worker 0 expects ", num_workers_,
                               "; start all workers with the same addresses"));

@@ -66,6 +66,8 @@ void Member::leave(int status) {
 
 void Member::run() {
   std::unique_lock lock(mutex_);
+  // What came together with the last words of the handshake.
+  handle_received();
   while (channel_.is_open() && !(is_leaving_ && Clock::now() >= leave_deadline_)) {
     PollSet set;
     const size_t place = set.add(channel_);
@@ -88,16 +90,7 @@ void Member::run() {
 void Member::read() {
   const bool is_open = channel_.receive();
   last_heard_ = Clock::now();
-  try {
-    while (channel_.is_open()) {
-      const auto content = channel_.next();
-      if (!content) break;
-      handle(decode_message(*content));
-    }
-  } catch (const ProtocolError& error) {
-    lose_coordinator(JobFailure::Kind::kDied, c10::str("died: ", error.what()));
-    channel_.close();
-  }
+  handle_received();
   if (is_open || !channel_.is_open()) return;
   const int code = channel_.error();
   const std::string system = std::generic_category().message(code);
@@ -108,6 +101,19 @@ void Member::read() {
                      "died: its connection was closed" + (code == 0 ? std::string() : " (" + system + ")"));
   }
   channel_.close();
+}
+
+void Member::handle_received() {
+  try {
+    while (channel_.is_open()) {
+      const auto content = channel_.next();
+      if (!content) break;
+      handle(decode_message(*content));
+    }
+  } catch (const ProtocolError& error) {
+    lose_coordinator(JobFailure::Kind::kDied, c10::str("died: ", error.what()));
+    channel_.close();
+  }
 }
 
 void Member::handle(const Message& message) {

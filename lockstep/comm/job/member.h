@@ -54,6 +54,7 @@ class Member final : public Job {
   void run();
   // These are called with the lock.
   void read();
+  void handle_received();
   void handle(const Message& message);
   void complete(const Message& message);
   void lose_coordinator(JobFailure::Kind kind, const std::string& what_happened);
