@@ -8,6 +8,7 @@
 
 #include <ATen/ops/full.h>
 
+#include "bench/median.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/backends/local/local.h"
 
@@ -21,11 +22,6 @@ constexpr int64_t kLargest = 256 << 20;
 constexpr int kMinRounds = 7;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
 
 /// Copies with a loop that the compiler may vectorise but not turn into memcpy.
 void copy_plainly(const float* __restrict from, float* __restrict to, int64_t count) {
