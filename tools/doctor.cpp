@@ -16,6 +16,7 @@
 #include "lockstep/strategy/mirrored.h"
 #include "lockstep/strategy/replica_context.h"
 #include "lockstep/version.h"
+#include "tools/doctor_cluster.h"
 #include "tools/doctor_dump.h"
 #include "tools/doctor_report.h"
 #include "tools/doctor_trace.h"
@@ -137,6 +138,17 @@ void examine_job(const std::vector<std::string>& files, ReportStyle style) {
   if (!result.in_step) throw CLI::RuntimeError(1);
 }
 
+/// Exits with 1 when a cluster is described wrongly.
+void examine_environment(ReportStyle style) {
+  const Json result = examine_cluster();
+  if (style == ReportStyle::Json) {
+    report(result, style);
+  } else {
+    print_cluster(result, std::cout);
+  }
+  if (result.contains("error")) throw CLI::RuntimeError(1);
+}
+
 }  // namespace
 
 void add_doctor(CLI::App& app) {
@@ -144,20 +156,26 @@ void add_doctor(CLI::App& app) {
       "doctor",
       "Devices, LibTorch, BLAS, threads and environment in force; with FILEs, which rank of a job is out of step");
   auto files = std::make_shared<std::vector<std::string>>();
+  auto cluster = std::make_shared<bool>(false);
   auto json = std::make_shared<bool>(false);
   command->add_option(
       "FILE", *files,
       "What the workers of a job have written to LOCKSTEP_DUMP, one file of each; exit status 1 if they "
       "are not in step");
+  command->add_flag("--cluster", *cluster,
+                    "Who takes part in the job that the environment describes, and where each value came from");
   command->add_flag("--json", *json, "Print one JSON object");
   command->footer(
       "\nExamples:\n"
       "  lockstep doctor                        this machine\n"
+      "  lockstep doctor --cluster              the job that this process would take part in\n"
       "  LOCKSTEP_DUMP=dumps ./train            in a job that hangs: kill -USR1 each worker, then\n"
       "  lockstep doctor dumps/*                who waits for whom");
   command->callback([=] {
     const ReportStyle style = *json ? ReportStyle::Json : ReportStyle::Text;
-    if (files->empty()) {
+    if (*cluster) {
+      examine_environment(style);
+    } else if (files->empty()) {
       examine_machine(style);
     } else {
       examine_job(*files, style);

@@ -39,6 +39,9 @@ ClusterSpec::ClusterSpec(std::map<std::string, TaskAddresses> jobs) : jobs_(std:
   std::erase_if(jobs_, [](const auto& job) { return job.second.by_index().empty(); });
 }
 
+ClusterSpec::ClusterSpec(std::initializer_list<std::pair<const std::string, TaskAddresses>> jobs)
+    : ClusterSpec(std::map<std::string, TaskAddresses>(jobs)) {}
+
 std::vector<std::string> ClusterSpec::jobs() const {
   std::vector<std::string> names;
   for (const auto& [name, tasks] : jobs_) names.push_back(name);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "lockstep/api.h"
@@ -43,6 +44,7 @@ class LOCKSTEP_API ClusterSpec {
   /// An empty cluster: the process is alone.
   ClusterSpec() = default;
   ClusterSpec(std::map<std::string, TaskAddresses> jobs);
+  ClusterSpec(std::initializer_list<std::pair<const std::string, TaskAddresses>> jobs);
 
   /// Reads `{"worker": ["n1:2222", "n2:2222"], "ps": {"1": "n3:2222"}}`, the form of TF_CONFIG. Throws `c10::TypeError`
   /// for anything else.

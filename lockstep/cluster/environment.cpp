@@ -10,6 +10,9 @@ namespace lockstep {
 Environment::Environment(std::map<std::string, std::string> variables)
     : variables_(std::make_shared<std::map<std::string, std::string>>(std::move(variables))) {}
 
+Environment::Environment(std::initializer_list<std::pair<const std::string, std::string>> variables)
+    : Environment(std::map<std::string, std::string>(variables)) {}
+
 std::optional<std::string> Environment::get(const std::string& name) const {
   if (variables_ != nullptr) {
     const auto found = variables_->find(name);

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "lockstep/api.h"
 
@@ -20,6 +22,7 @@ class LOCKSTEP_API Environment {
   Environment() = default;
   /// These variables and no others.
   explicit Environment(std::map<std::string, std::string> variables);
+  explicit Environment(std::initializer_list<std::pair<const std::string, std::string>> variables);
 
   /// Returns the variable's value, or nothing where it is not set.
   std::optional<std::string> get(const std::string& name) const;

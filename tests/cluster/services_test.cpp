@@ -1,0 +1,170 @@
+#include <initializer_list>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/cluster/resolvers/gce.h"
+#include "lockstep/cluster/resolvers/kubernetes.h"
+#include "lockstep/cluster/resolvers/tpu.h"
+#include "tests/cluster/expect_error.h"
+#include "tests/cluster/service_account.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+
+/// A service with fixed answers. Keeps what it was asked.
+class FakeService {
+ public:
+  FakeService(std::initializer_list<std::pair<const std::string, std::string>> answers) : answers_(answers) {}
+
+  HttpClient client() {
+    return [this](const HttpRequest& request) -> HttpResponse {
+      requests.push_back(request);
+      const auto found = answers_.find(request.url);
+      if (found == answers_.end()) return {404, "no such page: " + request.url};
+      return {200, found->second};
+    };
+  }
+
+  std::vector<HttpRequest> requests;
+
+ private:
+  std::map<std::string, std::string> answers_;
+};
+
+std::string pod(const std::string& name, const std::string& address, const std::string& phase = "Running") {
+  return R"({"metadata": {"name": ")" + name + R"("}, "status": {"phase": ")" + phase + R"(", "podIP": ")" + address +
+         R"("}})";
+}
+
+constexpr const char* kPods = "https://10.96.0.1:443/api/v1/namespaces/team/pods?labelSelector=job-name%3Dtrain";
+
+KubernetesOptions kubernetes(FakeService& service, const ServiceAccount& account) {
+  KubernetesOptions options;
+  options.job_to_label_mapping = {{"worker", {"job-name=train"}}};
+  options.account_folder = account.folder();
+  options.client = service.client();
+  options.variables = Environment(
+      {{"KUBERNETES_SERVICE_HOST", "10.96.0.1"}, {"KUBERNETES_SERVICE_PORT", "443"}, {"HOSTNAME", "train-2"}});
+  return options;
+}
+
+TEST(KubernetesApiTest, FindsRunningPodsByLabel) {
+  const ServiceAccount account("team", "secret", "");
+  FakeService service({{kPods, R"({"items": [)" + pod("train-10", "10.0.0.3") + "," + pod("train-2", "10.0.0.2") +
+                                   R"(], "metadata": {"continue": "p=2"}})"},
+                       {std::string(kPods) + "&continue=p%3D2", R"({"items": [)" + pod("train-0", "10.0.0.1") + "]}"}});
+  const KubernetesClusterResolver resolver(kubernetes(service, account));
+  EXPECT_THAT(resolver.cluster_spec().job_tasks("worker"),
+              ElementsAre("10.0.0.1:8470", "10.0.0.2:8470", "10.0.0.3:8470"));
+  EXPECT_EQ(resolver.task_type(), "worker");
+  EXPECT_EQ(resolver.task_id(), 1);
+  EXPECT_EQ(resolver.master(), "grpc://10.0.0.2:8470");
+  EXPECT_THAT(service.requests.at(0).headers, ElementsAre("Authorization: Bearer secret"));
+  EXPECT_EQ(service.requests.at(0).ca_file, account.folder() + "/ca.crt");
+  EXPECT_THAT(resolver.facts(), Contains(ClusterFact{"worker 0", "10.0.0.1:8470", "pod train-0 of job-name=train"}));
+}
+
+TEST(KubernetesApiTest, ATaskMayBeGiven) {
+  const ServiceAccount account("team", "secret", "");
+  FakeService service({{kPods, R"({"items": [)" + pod("a", "10.0.0.1") + "]}"}});
+  KubernetesOptions options = kubernetes(service, account);
+  EXPECT_EQ(KubernetesClusterResolver(options).master(), "");
+  options.task_type = "worker";
+  options.task_id = 0;
+  EXPECT_EQ(KubernetesClusterResolver(options).master(), "grpc://10.0.0.1:8470");
+}
+
+TEST(KubernetesApiTest, SaysWhatIsWrong) {
+  const ServiceAccount account("team", "secret", "");
+  FakeService pending({{kPods, R"({"items": [)" + pod("train-0", "", "Pending") + "]}"}});
+  EXPECT_ERROR(KubernetesClusterResolver(kubernetes(pending, account)), ContextError, "pod=train-0, phase=Pending");
+  FakeService empty({});
+  EXPECT_ERROR(KubernetesClusterResolver(kubernetes(empty, account)), ContextError, "status=404");
+  FakeService no_json({{kPods, "<html>"}});
+  EXPECT_ERROR(KubernetesClusterResolver(kubernetes(no_json, account)), c10::ValueError, "must be JSON");
+  FakeService no_list({{kPods, "{}"}});
+  EXPECT_ERROR(KubernetesClusterResolver(kubernetes(no_list, account)), ContextError, "list of pods");
+  KubernetesOptions options = kubernetes(empty, account);
+  options.account_folder = "/nowhere";
+  EXPECT_ERROR(KubernetesClusterResolver{options}, ContextError, "file=/nowhere/namespace");
+  options.variables = Environment(std::map<std::string, std::string>{});
+  EXPECT_ERROR(KubernetesClusterResolver{options}, ContextError, "name=KUBERNETES_SERVICE_HOST");
+}
+
+const std::string kMetadata = "http://metadata.google.internal/computeMetadata/v1/";
+const std::pair<const std::string, std::string> kToken{kMetadata + "instance/service-accounts/default/token",
+                                                       R"({"access_token": "t0"})"};
+
+TEST(GCEClusterResolverTest, FindsTheRunningMachinesOfAGroup) {
+  const std::string zone = "https://compute.googleapis.com/compute/v1/projects/p/zones/z";
+  FakeService service(
+      {kToken,
+       {zone + "/instanceGroups/g/listInstances",
+        R"({"items": [{"instance": ")" + zone + R"(/instances/vm-b"}], "nextPageToken": "2"})"},
+       {zone + "/instanceGroups/g/listInstances?pageToken=2",
+        R"({"items": [{"instance": ")" + zone + R"(/instances/vm-a"}]})"},
+       {zone + "/instances/vm-a", R"({"networkInterfaces": [{"networkIP": "10.1.0.2"}]})"},
+       {zone + "/instances/vm-b", R"({"networkInterfaces": [{"networkIP": "10.1.0.10"}, {"networkIP": "9.9.9.9"}]})"}});
+  GCEOptions options;
+  options.project = "p";
+  options.zone = "z";
+  options.instance_group = "g";
+  options.port = 2222;
+  options.task_id = 1;
+  options.client = service.client();
+  const GCEClusterResolver resolver(options);
+  EXPECT_THAT(resolver.cluster_spec().job_tasks("worker"), ElementsAre("10.1.0.10:2222", "10.1.0.2:2222"));
+  EXPECT_EQ(resolver.master(), "grpc://10.1.0.2:2222");
+  EXPECT_EQ(service.requests.at(1).body, R"({"instanceState": "RUNNING"})");
+  EXPECT_THAT(service.requests.at(1).headers, ElementsAre("Authorization: Bearer t0"));
+  options.port = 0;
+  EXPECT_ERROR(GCEClusterResolver{options}, c10::ValueError, "port=0");
+  options.zone = "";
+  EXPECT_ERROR(GCEClusterResolver{options}, c10::ValueError, "zone=\"\"");
+}
+
+TPUOptions named_tpu(FakeService& service) {
+  TPUOptions options;
+  options.tpu = "pod";
+  options.client = service.client();
+  options.variables = Environment(std::map<std::string, std::string>{});
+  return options;
+}
+
+FakeService tpu_service(const std::string& node) {
+  return FakeService({kToken,
+                      {kMetadata + "project/project-id", "p"},
+                      {kMetadata + "instance/zone", "projects/1/zones/us-central1-b"},
+                      {"https://tpu.googleapis.com/v1/projects/p/locations/us-central1-b/nodes/pod", node}});
+}
+
+TEST(TPUClusterResolverTest, LooksUpNames) {
+  FakeService service = tpu_service(
+      R"({"state": "READY", "acceleratorType": "v3-16",
+          "networkEndpoints": [{"ipAddress": "10.2.0.1", "port": 8470}, {"ipAddress": "10.2.0.2", "port": "8471"}]})");
+  const TPUClusterResolver resolver(named_tpu(service));
+  EXPECT_THAT(resolver.cluster_spec().job_tasks("worker"), ElementsAre("10.2.0.1:8470", "10.2.0.2:8471"));
+  EXPECT_EQ(resolver.num_accelerators(), (std::map<std::string, int>{{"TPU", 8}}));
+}
+
+TEST(TPUClusterResolverTest, SaysWhatIsWrong) {
+  FakeService creating = tpu_service(R"({"state": "CREATING"})");
+  EXPECT_ERROR(TPUClusterResolver(named_tpu(creating)), ContextError, "state=CREATING");
+  FakeService uneven = tpu_service(
+      R"({"state": "READY", "acceleratorType": "v3-8", "networkEndpoints": [{"ipAddress": "a"}, {"ipAddress": "b"},
+          {"ipAddress": "c"}]})");
+  EXPECT_ERROR(TPUClusterResolver(named_tpu(uneven)), ContextError, "cores=8, hosts=3");
+  FakeService nowhere = tpu_service(R"({"state": "READY"})");
+  EXPECT_ERROR(TPUClusterResolver(named_tpu(nowhere)), ContextError, "has no address");
+}
+
+}  // namespace
+}  // namespace lockstep
