@@ -86,13 +86,13 @@ void add_devices(std::vector<Difference>& table) {
 std::vector<Difference> make_table() {
   std::vector<Difference> table;
   add_devices(table);
-  add_contexts(table);
-  add_values(table);
-  add_replica_context(table);
-  add_reduce_gather(table);
-  add_variables(table);
-  add_cross_device(table);
-  add_rebatch_and_shard(table);
+  rules::contexts::add(table);
+  rules::values::add(table);
+  rules::replica_context::add(table);
+  rules::reduce_gather::add(table);
+  rules::variables::add(table);
+  rules::cross_device::add(table);
+  rules::rebatch_and_shard::add(table);
   add_resolvers(table);
   return table;
 }

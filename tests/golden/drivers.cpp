@@ -6,19 +6,19 @@ namespace lockstep::golden {
 namespace {
 
 constexpr std::array kTopics{
-    Topic{"devices", run_devices},
-    Topic{"contexts", run_contexts},
-    Topic{"values", run_values},
-    Topic{"reduce_gather", run_reduce_gather},
-    Topic{"replica_context", run_replica_context},
-    Topic{"variables", run_variables},
-    Topic{"variables_read", run_variables_read},
-    Topic{"variables_write", run_variables_write},
-    Topic{"cross_device", run_cross_device},
-    Topic{"rebatch_and_shard", run_rebatch_and_shard},
-    Topic{"rebatch_and_shard_workers", run_rebatch_and_shard_workers},
-    Topic{"losses", run_losses},
-    Topic{"training", run_training},
+    Topic{"devices", drivers::devices::run},
+    Topic{"contexts", drivers::contexts::run},
+    Topic{"values", drivers::values::run},
+    Topic{"reduce_gather", drivers::reduce_gather::run},
+    Topic{"replica_context", drivers::replica_context::run},
+    Topic{"variables", drivers::variables::run},
+    Topic{"variables_read", drivers::variables_read::run},
+    Topic{"variables_write", drivers::variables_write::run},
+    Topic{"cross_device", drivers::cross_device::run},
+    Topic{"rebatch_and_shard", drivers::rebatch_and_shard::run},
+    Topic{"rebatch_and_shard_workers", drivers::rebatch_and_shard_workers::run},
+    Topic{"losses", drivers::losses::run},
+    Topic{"training", drivers::training::run},
     Topic{"resolvers", run_resolvers},
 };
 

@@ -5,23 +5,49 @@
 
 #include "tests/golden/harness.h"
 
-/// One driver for each topic; each is a file in drivers/.
+/// One driver for each topic; each is a file in drivers/ with a namespace of its own.
 namespace lockstep::golden {
 
-Outcome run_contexts(const Case& test_case);
-Outcome run_cross_device(const Case& test_case);
-Outcome run_devices(const Case& test_case);
-Outcome run_losses(const Case& test_case);
-Outcome run_rebatch_and_shard(const Case& test_case);
-Outcome run_rebatch_and_shard_workers(const Case& test_case);
-Outcome run_reduce_gather(const Case& test_case);
-Outcome run_replica_context(const Case& test_case);
+namespace drivers::contexts {
+Outcome run(const Case& test_case);
+}
+namespace drivers::cross_device {
+Outcome run(const Case& test_case);
+}
+namespace drivers::devices {
+Outcome run(const Case& test_case);
+}
+namespace drivers::losses {
+Outcome run(const Case& test_case);
+}
+namespace drivers::rebatch_and_shard {
+Outcome run(const Case& test_case);
+}
+namespace drivers::rebatch_and_shard_workers {
+Outcome run(const Case& test_case);
+}
+namespace drivers::reduce_gather {
+Outcome run(const Case& test_case);
+}
+namespace drivers::replica_context {
+Outcome run(const Case& test_case);
+}
 Outcome run_resolvers(const Case& test_case);
-Outcome run_training(const Case& test_case);
-Outcome run_values(const Case& test_case);
-Outcome run_variables(const Case& test_case);
-Outcome run_variables_read(const Case& test_case);
-Outcome run_variables_write(const Case& test_case);
+namespace drivers::training {
+Outcome run(const Case& test_case);
+}
+namespace drivers::values {
+Outcome run(const Case& test_case);
+}
+namespace drivers::variables {
+Outcome run(const Case& test_case);
+}
+namespace drivers::variables_read {
+Outcome run(const Case& test_case);
+}
+namespace drivers::variables_write {
+Outcome run(const Case& test_case);
+}
 
 struct Topic {
   std::string_view name;

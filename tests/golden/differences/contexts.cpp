@@ -2,7 +2,7 @@
 
 #include "tests/golden/differences/topics.h"
 
-namespace lockstep::golden {
+namespace lockstep::golden::rules::contexts {
 namespace {
 
 constexpr const char* kTopic = "contexts";
@@ -25,7 +25,7 @@ Json with_update_of_copy_0(const Case& c) {
 
 }  // namespace
 
-void add_contexts(std::vector<Difference>& table) {
+void add(std::vector<Difference>& table) {
   table.push_back({"update on one device", kTopic, asks_in_update_of_one_device,
                    "the update's replica id is the variable, or the name of its device", "0: the number of the copy",
                    "an id is a number under every strategy", expect_value(with_update_of_copy_0)});
@@ -52,4 +52,4 @@ void add_contexts(std::vector<Difference>& table) {
                    expect_value([](const Case&) { return Json("the same strategy"); })});
 }
 
-}  // namespace lockstep::golden
+}  // namespace lockstep::golden::rules::contexts

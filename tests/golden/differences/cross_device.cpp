@@ -6,7 +6,7 @@
 #include "tests/golden/differences/topics.h"
 #include "tests/golden/tensors.h"
 
-namespace lockstep::golden {
+namespace lockstep::golden::rules::cross_device {
 namespace {
 
 constexpr const char* kTopic = "cross_device";
@@ -31,7 +31,7 @@ Json mirrored_sums(const Case& c) {
 
 }  // namespace
 
-void add_cross_device(std::vector<Difference>& table) {
+void add(std::vector<Difference>& table) {
   table.push_back({"fraction of a byte", kTopic, has_fraction_of_bytes, "keeps any number as bytes_per_pack",
                    "does not compile", "bytes are counted in whole numbers", expect_no_compile()});
   table.push_back({"unknown shapes", kTopic, [](const Case& c) { return c.call == "group_by_size_unknown"; },
@@ -42,4 +42,4 @@ void add_cross_device(std::vector<Difference>& table) {
                    expect_value(mirrored_sums)});
 }
 
-}  // namespace lockstep::golden
+}  // namespace lockstep::golden::rules::cross_device

@@ -3,7 +3,7 @@
 
 #include "tests/golden/differences/topics.h"
 
-namespace lockstep::golden {
+namespace lockstep::golden::rules::rebatch_and_shard {
 namespace {
 
 constexpr const char* kTopic = "rebatch_and_shard";
@@ -62,7 +62,7 @@ Json with_empty_step(const Case& c) {
 
 }  // namespace
 
-void add_rebatch_and_shard(std::vector<Difference>& table) {
+void add(std::vector<Difference>& table) {
   table.push_back({"partial last step", kTopic, drops_partial_step,
                    "`next` loses the elements of a step that not all replicas have data for, where shapes are static; "
                    "get_next_as_optional and loops in functions keep them",
@@ -97,4 +97,4 @@ void add_rebatch_and_shard(std::vector<Difference>& table) {
                    expect_value(error_for_all_workers)});
 }
 
-}  // namespace lockstep::golden
+}  // namespace lockstep::golden::rules::rebatch_and_shard

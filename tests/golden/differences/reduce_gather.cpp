@@ -10,7 +10,7 @@
 #include "tests/golden/differences/topics.h"
 #include "tests/golden/tensors.h"
 
-namespace lockstep::golden {
+namespace lockstep::golden::rules::reduce_gather {
 namespace {
 
 constexpr const char* kTopic = "reduce_gather";
@@ -132,7 +132,7 @@ void add_reduce(std::vector<Difference>& table) {
 
 }  // namespace
 
-void add_reduce_gather(std::vector<Difference>& table) {
+void add(std::vector<Difference>& table) {
   add_reduce(table);
   table.push_back({"gather of all types, along all axes", kTopic, gathers_more_than_tensorflow,
                    "accidental errors for negative axes and for types that its collectives lack", "the concatenation",
@@ -143,4 +143,4 @@ void add_reduce_gather(std::vector<Difference>& table) {
                    "gather has no default axis", expect_no_compile()});
 }
 
-}  // namespace lockstep::golden
+}  // namespace lockstep::golden::rules::reduce_gather

@@ -10,7 +10,7 @@
 #include "tests/golden/differences/topics.h"
 #include "tests/golden/tensors.h"
 
-namespace lockstep::golden {
+namespace lockstep::golden::rules::replica_context {
 namespace {
 
 constexpr const char* kTopic = "replica_context";
@@ -92,7 +92,7 @@ std::optional<std::string> check_gathered(const Case& c, const Outcome& outcome)
 
 }  // namespace
 
-void add_replica_context(std::vector<Difference>& table) {
+void add(std::vector<Difference>& table) {
   table.push_back(
       {"equal numbers and texts", kTopic,
        [](const Case& c) {
@@ -123,4 +123,4 @@ void add_replica_context(std::vector<Difference>& table) {
                    expect_value([](const Case&) { return to_json(at::scalar_tensor(2.0, at::kFloat)); })});
 }
 
-}  // namespace lockstep::golden
+}  // namespace lockstep::golden::rules::replica_context

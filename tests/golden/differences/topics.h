@@ -4,16 +4,30 @@
 
 #include "tests/golden/differences.h"
 
-/// The rules of the table, a file for each topic.
+/// The rules of the table, a file with a namespace of its own for each topic.
 namespace lockstep::golden {
 
-void add_contexts(std::vector<Difference>& table);
-void add_cross_device(std::vector<Difference>& table);
-void add_rebatch_and_shard(std::vector<Difference>& table);
-void add_reduce_gather(std::vector<Difference>& table);
-void add_replica_context(std::vector<Difference>& table);
+namespace rules::contexts {
+void add(std::vector<Difference>& table);
+}
+namespace rules::cross_device {
+void add(std::vector<Difference>& table);
+}
+namespace rules::rebatch_and_shard {
+void add(std::vector<Difference>& table);
+}
+namespace rules::reduce_gather {
+void add(std::vector<Difference>& table);
+}
+namespace rules::replica_context {
+void add(std::vector<Difference>& table);
+}
 void add_resolvers(std::vector<Difference>& table);
-void add_values(std::vector<Difference>& table);
-void add_variables(std::vector<Difference>& table);
+namespace rules::values {
+void add(std::vector<Difference>& table);
+}
+namespace rules::variables {
+void add(std::vector<Difference>& table);
+}
 
 }  // namespace lockstep::golden

@@ -7,7 +7,7 @@
 #include "tests/golden/differences/constants.h"
 #include "tests/golden/differences/topics.h"
 
-namespace lockstep::golden {
+namespace lockstep::golden::rules::values {
 namespace {
 
 constexpr const char* kTopic = "values";
@@ -94,7 +94,7 @@ void add_structures(std::vector<Difference>& table) {
 
 }  // namespace
 
-void add_values(std::vector<Difference>& table) {
+void add(std::vector<Difference>& table) {
   add_structures(table);
   table.push_back({"one printed form", kTopic,
                    [](const Case& c) {
@@ -132,4 +132,4 @@ void add_values(std::vector<Difference>& table) {
                    expect_error("ValueError", "only inside a replica")});
 }
 
-}  // namespace lockstep::golden
+}  // namespace lockstep::golden::rules::values

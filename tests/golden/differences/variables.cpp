@@ -4,7 +4,7 @@
 #include "tests/golden/compare.h"
 #include "tests/golden/differences/topics.h"
 
-namespace lockstep::golden {
+namespace lockstep::golden::rules::variables {
 namespace {
 
 bool is_integer(const std::string& dtype) { return dtype.starts_with("int") || dtype.starts_with("uint"); }
@@ -61,7 +61,7 @@ Json same_with_variable_returned(const Case& c) {
 
 }  // namespace
 
-void add_variables(std::vector<Difference>& table) {
+void add(std::vector<Difference>& table) {
   table.push_back({"remainder of an integer sum", "variables", leaves_remainder,
                    "gives every copy the same part and loses the remainder: 7 over two copies reads back 6",
                    "the first copies take one more: 4 and 3, which read back 7", "assigning 7 must read 7",
@@ -79,4 +79,4 @@ void add_variables(std::vector<Difference>& table) {
                    expect_value(same_with_variable_returned)});
 }
 
-}  // namespace lockstep::golden
+}  // namespace lockstep::golden::rules::variables

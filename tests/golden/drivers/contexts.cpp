@@ -11,7 +11,7 @@
 #include "tests/golden/drivers.h"
 #include "tests/golden/strategies.h"
 
-namespace lockstep::golden {
+namespace lockstep::golden::drivers::contexts {
 namespace {
 
 /// What the calls of a case work with, all of it made before the place of the case is entered.
@@ -300,10 +300,10 @@ Json run_nesting(const Case& test_case) {
 
 }  // namespace
 
-Outcome run_contexts(const Case& test_case) {
+Outcome run(const Case& test_case) {
   if (test_case.call == "legal") return Outcome::of_value(run_legal(test_case));
   if (test_case.call == "nesting") return Outcome::of_value(run_nesting(test_case));
   throw HarnessError("[contexts] unknown call: " + test_case.call);
 }
 
-}  // namespace lockstep::golden
+}  // namespace lockstep::golden::drivers::contexts

@@ -19,7 +19,7 @@
 #include "tests/golden/strategies.h"
 #include "tests/golden/tensors.h"
 
-namespace lockstep::golden {
+namespace lockstep::golden::drivers::cross_device {
 namespace {
 
 int64_t whole_number(const Json& value) {
@@ -226,7 +226,7 @@ Json all_reduce_options(const Case& test_case) {
 
 }  // namespace
 
-Outcome run_cross_device(const Case& test_case) {
+Outcome run(const Case& test_case) {
   static const std::map<std::string, std::function<Json(const Case&)>> kCalls{
       {"CommunicationOptions", [](const Case& c) { return json_of(options_of(c.in)); }},
       {"CollectiveHints", [](const Case& c) { return json_of(options_of(c.in)); }},
@@ -250,4 +250,4 @@ Outcome run_cross_device(const Case& test_case) {
   return Outcome::of_value(call->second(test_case));
 }
 
-}  // namespace lockstep::golden
+}  // namespace lockstep::golden::drivers::cross_device

@@ -13,7 +13,7 @@
 #include "lockstep/strategy/one_device.h"
 #include "tests/golden/drivers.h"
 
-namespace lockstep::golden {
+namespace lockstep::golden::drivers::devices {
 namespace {
 
 template <typename T>
@@ -142,7 +142,7 @@ Json run_strategy(const Case& test_case) {
 
 }  // namespace
 
-Outcome run_devices(const Case& test_case) {
+Outcome run(const Case& test_case) {
   static const std::vector<std::string> list_calls{"local_devices_from_num_gpus", "group_device_list",
                                                    "is_device_list_single_worker", "infer_num_gpus_per_worker"};
   if (std::count(list_calls.begin(), list_calls.end(), test_case.call) > 0) {
@@ -152,4 +152,4 @@ Outcome run_devices(const Case& test_case) {
   return Outcome::of_value(run_string_call(test_case));
 }
 
-}  // namespace lockstep::golden
+}  // namespace lockstep::golden::drivers::devices

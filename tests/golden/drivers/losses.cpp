@@ -9,7 +9,7 @@
 #include "tests/golden/strategies.h"
 #include "tests/golden/tensors.h"
 
-namespace lockstep::golden {
+namespace lockstep::golden::drivers::losses {
 namespace {
 
 bool has_fractions(const Json& numbers) {
@@ -50,7 +50,7 @@ at::Tensor loss_of(const Case& test_case) {
 
 }  // namespace
 
-Outcome run_losses(const Case& test_case) {
+Outcome run(const Case& test_case) {
   const LogicalCpus cpus(test_case);
   const Strategy strategy = strategy_of(test_case);
   if (test_case.call == "compute_average_loss") {
@@ -67,4 +67,4 @@ Outcome run_losses(const Case& test_case) {
   throw HarnessError("[losses] unknown call: " + test_case.call);
 }
 
-}  // namespace lockstep::golden
+}  // namespace lockstep::golden::drivers::losses

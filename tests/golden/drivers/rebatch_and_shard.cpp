@@ -11,7 +11,7 @@
 #include "tests/golden/pipelines.h"
 #include "tests/golden/strategies.h"
 
-namespace lockstep::golden {
+namespace lockstep::golden::drivers::rebatch_and_shard {
 namespace {
 
 using Input = std::shared_ptr<const detail::DistributedInput>;
@@ -120,7 +120,7 @@ Json batch_size_of_context(const Case& test_case) {
   return {{"size", context.get_per_replica_batch_size(test_case.in.at("global"))}, {"str", str(context)}};
 }
 
-Json run(const Case& test_case) {
+Json answer(const Case& test_case) {
   if (test_case.call == "get_per_replica_batch_size") return batch_size_of_context(test_case);
   const LogicalCpus cpus(test_case);
   const Strategy strategy = strategy_of(test_case);
@@ -140,6 +140,6 @@ Json run(const Case& test_case) {
 
 }  // namespace
 
-Outcome run_rebatch_and_shard(const Case& test_case) { return Outcome::of_value(run(test_case)); }
+Outcome run(const Case& test_case) { return Outcome::of_value(answer(test_case)); }
 
-}  // namespace lockstep::golden
+}  // namespace lockstep::golden::drivers::rebatch_and_shard

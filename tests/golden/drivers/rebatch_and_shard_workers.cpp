@@ -10,7 +10,7 @@
 #include "tests/golden/drivers.h"
 #include "tests/golden/pipelines.h"
 
-namespace lockstep::golden {
+namespace lockstep::golden::drivers::rebatch_and_shard_workers {
 namespace {
 
 using data::detail::InputWorker;
@@ -102,7 +102,7 @@ Json steps_of_workers(const Case& test_case) {
   return steps;
 }
 
-Json run(const Case& test_case) {
+Json answer(const Case& test_case) {
   if (test_case.call == "batch_sizes_for_worker") return batch_sizes(test_case);
   if (test_case.call == "auto_shard") return sharded(test_case);
   if (test_case.call == "worker_streams") return streams(test_case);
@@ -121,6 +121,6 @@ Json run(const Case& test_case) {
 
 }  // namespace
 
-Outcome run_rebatch_and_shard_workers(const Case& test_case) { return Outcome::of_value(run(test_case)); }
+Outcome run(const Case& test_case) { return Outcome::of_value(answer(test_case)); }
 
-}  // namespace lockstep::golden
+}  // namespace lockstep::golden::drivers::rebatch_and_shard_workers

@@ -11,7 +11,7 @@
 #include "tests/golden/strategies.h"
 #include "tests/golden/tensors.h"
 
-namespace lockstep::golden {
+namespace lockstep::golden::drivers::reduce_gather {
 namespace {
 
 Json json_of(const at::Tensor& value) { return to_json(value); }
@@ -137,7 +137,7 @@ Json reduce_structure(const Strategy& strategy, const Case& test_case) {
 
 }  // namespace
 
-Outcome run_reduce_gather(const Case& test_case) {
+Outcome run(const Case& test_case) {
   const LogicalCpus cpus(test_case);
   const Strategy strategy = strategy_of(test_case);
   if (test_case.call == "reduce" || test_case.call == "reduce_op") {
@@ -154,4 +154,4 @@ Outcome run_reduce_gather(const Case& test_case) {
   throw HarnessError("[reduce_gather] unknown call: " + test_case.call);
 }
 
-}  // namespace lockstep::golden
+}  // namespace lockstep::golden::drivers::reduce_gather

@@ -15,7 +15,7 @@
 #include "tests/golden/value.h"
 #include "tests/golden/value_nest.h"
 
-namespace lockstep::golden {
+namespace lockstep::golden::drivers::replica_context {
 namespace {
 
 using Tensors = PerReplica<at::Tensor>;
@@ -196,7 +196,7 @@ Json merge_call(const Strategy& strategy, const Case& test_case) {
 
 }  // namespace
 
-Outcome run_replica_context(const Case& test_case) {
+Outcome run(const Case& test_case) {
   const LogicalCpus cpus(test_case);
   const Strategy strategy = strategy_of(test_case);
   const std::string& call = test_case.call;
@@ -209,4 +209,4 @@ Outcome run_replica_context(const Case& test_case) {
   throw HarnessError("[replica_context] unknown call: " + call);
 }
 
-}  // namespace lockstep::golden
+}  // namespace lockstep::golden::drivers::replica_context

@@ -10,7 +10,7 @@
 #include "tests/golden/drivers.h"
 #include "tests/golden/strategies.h"
 
-namespace lockstep::golden {
+namespace lockstep::golden::drivers::training {
 namespace {
 
 struct Examples {
@@ -93,10 +93,10 @@ Json train(const Case& test_case, const Strategy& strategy) {
 
 }  // namespace
 
-Outcome run_training(const Case& test_case) {
+Outcome run(const Case& test_case) {
   if (test_case.call != "loop") throw HarnessError("[training] unknown call: " + test_case.call);
   const LogicalCpus cpus(test_case);
   return Outcome::of_value(train(test_case, strategy_of(test_case)));
 }
 
-}  // namespace lockstep::golden
+}  // namespace lockstep::golden::drivers::training

@@ -16,7 +16,7 @@
 #include "tests/golden/value.h"
 #include "tests/golden/value_nest.h"
 
-namespace lockstep::golden {
+namespace lockstep::golden::drivers::values {
 namespace {
 
 Value scalar(double value) { return {at::scalar_tensor(value, at::kFloat)}; }
@@ -372,8 +372,8 @@ Json run_alone(const Case& test_case) {
 
 }  // namespace
 
-Outcome run_values(const Case& test_case) {
+Outcome run(const Case& test_case) {
   return Outcome::of_value(test_case.in.contains("strategy") ? run_with_strategy(test_case) : run_alone(test_case));
 }
 
-}  // namespace lockstep::golden
+}  // namespace lockstep::golden::drivers::values

@@ -14,7 +14,7 @@
 #include "tests/golden/strategies.h"
 #include "tests/golden/tensors.h"
 
-namespace lockstep::golden {
+namespace lockstep::golden::drivers::variables {
 namespace {
 
 int replica_id() { return get_replica_context().replica_id_in_sync_group(); }
@@ -180,7 +180,7 @@ Json scatter(const Strategy& strategy, const Case& test_case) {
 
 }  // namespace
 
-Outcome run_variables(const Case& test_case) {
+Outcome run(const Case& test_case) {
   using Call = std::function<Json(const Strategy&, const Case&)>;
   static const std::map<std::string, Call> kCalls{
       {"create", create},
@@ -200,4 +200,4 @@ Outcome run_variables(const Case& test_case) {
   return Outcome::of_value(call->second(strategy_of(test_case), test_case));
 }
 
-}  // namespace lockstep::golden
+}  // namespace lockstep::golden::drivers::variables

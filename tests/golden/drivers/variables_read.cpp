@@ -5,7 +5,7 @@
 #include "tests/golden/strategies.h"
 #include "tests/golden/variables.h"
 
-namespace lockstep::golden {
+namespace lockstep::golden::drivers::variables_read {
 namespace {
 
 at::Tensor read(const Variable& variable, const std::string& how) {
@@ -28,7 +28,7 @@ void prepare(const Case& test_case, const Strategy& strategy, const Variable& va
 
 }  // namespace
 
-Outcome run_variables_read(const Case& test_case) {
+Outcome run(const Case& test_case) {
   const LogicalCpus cpus(test_case);
   const Strategy strategy = strategy_of(test_case);
   const Variable variable = variable_of(test_case, strategy);
@@ -38,4 +38,4 @@ Outcome run_variables_read(const Case& test_case) {
   return Outcome::of_value(how == "numpy" ? result["data"][0] : result);
 }
 
-}  // namespace lockstep::golden
+}  // namespace lockstep::golden::drivers::variables_read

@@ -6,7 +6,7 @@
 #include "tests/golden/strategies.h"
 #include "tests/golden/variables.h"
 
-namespace lockstep::golden {
+namespace lockstep::golden::drivers::variables_write {
 namespace {
 
 /// Writes in every replica and returns what each then reads from what came back.
@@ -45,7 +45,7 @@ void write_in_update(const Case& test_case, const Strategy& strategy, const Vari
 
 }  // namespace
 
-Outcome run_variables_write(const Case& test_case) {
+Outcome run(const Case& test_case) {
   const LogicalCpus cpus(test_case);
   const Strategy strategy = strategy_of(test_case);
   const Variable variable = variable_of(test_case, strategy);
@@ -67,4 +67,4 @@ Outcome run_variables_write(const Case& test_case) {
   return Outcome::of_value(result);
 }
 
-}  // namespace lockstep::golden
+}  // namespace lockstep::golden::drivers::variables_write
