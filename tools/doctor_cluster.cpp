@@ -120,6 +120,7 @@ void print_cluster(const Json& result, std::ostream& out) {
   if (!result["looked_for"].empty()) print_looked_for(result["looked_for"], out);
   if (result.contains("facts")) print_facts(result["facts"], out);
   if (result.contains("tasks")) print_tasks(result["tasks"], out);
+  if (result.value("master", "") != "") out << "master: " << result["master"].get<std::string>() << '\n';
   if (result.contains("place")) {
     const Json& place = result["place"];
     out << "this process: worker " << place["index"] << " of " << place["num_workers"] << ", joins at "

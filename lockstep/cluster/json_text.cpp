@@ -87,7 +87,7 @@ std::string ClusterSpec::to_json() const {
       }
     }
   }
-  return result.dump();
+  return result.dump(-1, ' ', false, detail::Json::error_handler_t::replace);  // addresses may be any bytes
 }
 
 }  // namespace lockstep

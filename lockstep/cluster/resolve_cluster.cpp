@@ -59,7 +59,8 @@ Verdict look_for_slurm(const Environment& variables) {
 Verdict look_for_other_mpi(const Environment& variables) {
   if (variables.given("MV2_COMM_WORLD_RANK")) return look_for(variables, {}, "MV2_COMM_WORLD_SIZE");
   if (variables.given("PMI_RANK")) return look_for(variables, {}, "PMI_SIZE");
-  return look_for(variables, {"PMIX_RANK"}, "WORLD_SIZE");
+  if (variables.given("PMIX_RANK")) return look_for(variables, {}, "WORLD_SIZE");
+  return {false, "MV2_COMM_WORLD_RANK, PMI_RANK and PMIX_RANK are not set"};
 }
 
 Verdict look_for_indexed_job(const Environment& variables) {

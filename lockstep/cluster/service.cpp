@@ -17,7 +17,10 @@ std::string request_text(const HttpClient& client, const HttpRequest& request) {
 }
 
 Json request_json(const HttpClient& client, const HttpRequest& request) {
-  return parse_json(request.url, request_text(client, request));
+  Json answer = parse_json(request.url, request_text(client, request));
+  LOCKSTEP_CHECK_CONTEXT(answer.is_object(), "[http_request] the service must answer with an object: url=", request.url,
+                         ", answer=", answer.dump().substr(0, 500));
+  return answer;
 }
 
 std::string url_escaped(const std::string& text) {

@@ -12,7 +12,7 @@ namespace lockstep::detail {
 /// success.
 std::string request_text(const HttpClient& client, const HttpRequest& request);
 
-/// The same for an answer in JSON.
+/// The same for an answer that is an object in JSON.
 Json request_json(const HttpClient& client, const HttpRequest& request);
 
 /// Escapes a text for a part of an address.

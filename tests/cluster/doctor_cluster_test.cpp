@@ -26,6 +26,7 @@ TEST(DoctorClusterTest, PrintsTasksAndWhereTheyAreFrom) {
   EXPECT_THAT(text, HasSubstr("task id = 1  (TF_CONFIG)"));
   EXPECT_THAT(text, HasSubstr("worker 0  n1:1  replica 0  chief\n"));
   EXPECT_THAT(text, HasSubstr("worker 1  n2:1  replica 1  <- this process\n"));
+  EXPECT_THAT(text, HasSubstr("master: n2:1\n"));
   EXPECT_THAT(text, HasSubstr("this process: worker 1 of 2, joins at n1:1\n"));
 }
 

@@ -162,6 +162,10 @@ TEST(TPUClusterResolverTest, SaysWhatIsWrong) {
       R"({"state": "READY", "acceleratorType": "v3-8", "networkEndpoints": [{"ipAddress": "a"}, {"ipAddress": "b"},
           {"ipAddress": "c"}]})");
   EXPECT_ERROR(TPUClusterResolver(named_tpu(uneven)), ContextError, "cores=8, hosts=3");
+  FakeService list = tpu_service("[]");
+  EXPECT_ERROR(TPUClusterResolver(named_tpu(list)), ContextError, "must answer with an object");
+  FakeService odd = tpu_service(R"({"state": "READY", "networkEndpoints": ["a"]})");
+  EXPECT_ERROR(TPUClusterResolver(named_tpu(odd)), ContextError, "has no address");
   FakeService nowhere = tpu_service(R"({"state": "READY"})");
   EXPECT_ERROR(TPUClusterResolver(named_tpu(nowhere)), ContextError, "has no address");
 }

@@ -30,9 +30,9 @@ constexpr std::array kLaunchers{
     Launcher{"PMIx", "PMIX_RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
 };
 
-/// Variables that are the same for all ranks of one launch, and differ from launch to launch.
-constexpr std::array<const char*, 6> kLaunchIds{
-    "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "PMI_PORT", "HYDRA_JOBID", "SLURM_JOB_ID"};
+/// Variables that are the same for all ranks of one launch, on every machine, and differ from launch to launch.
+constexpr std::array<const char*, 4> kLaunchIds{"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID",
+                                                "SLURM_JOB_ID"};
 
 const Launcher& launcher_of(const Environment& variables) {
   const auto* found = std::find_if(kLaunchers.begin(), kLaunchers.end(), [&](const Launcher& launcher) {

@@ -65,9 +65,9 @@ std::optional<int> last_number(const std::string& text) {
 
 /// Returns the port of an endpoint, which services write as a number or as text.
 int port_of(const Json& endpoint) {
-  const Json port = endpoint.value("port", Json(kPort));
-  if (port.is_number_integer()) return port;
-  return last_number(port.is_string() ? port.get<std::string>() : "").value_or(kPort);
+  if (endpoint.is_object() && endpoint.contains("port") && endpoint["port"].is_number_integer())
+    return endpoint["port"];
+  return last_number(detail::text_at(endpoint, {"port"})).value_or(kPort);
 }
 
 TPUHosts looked_up(const TPUOptions& options, const std::string& name) {
@@ -81,7 +81,8 @@ TPUHosts looked_up(const TPUOptions& options, const std::string& name) {
                          "; wait for it, or start it");
   TPUHosts hosts{{}, "Cloud TPU API, " + path, std::nullopt};
   for (const Json& endpoint : node.value("networkEndpoints", Json::array())) {
-    hosts.addresses.push_back(detail::host_and_port(detail::text_at(endpoint, {"ipAddress"}), port_of(endpoint)));
+    const std::string address = detail::text_at(endpoint, {"ipAddress"});
+    if (!address.empty()) hosts.addresses.push_back(detail::host_and_port(address, port_of(endpoint)));
   }
   if (hosts.addresses.empty() && node.contains("ipAddress")) {
     hosts.addresses.push_back(detail::host_and_port(detail::text_at(node, {"ipAddress"}), port_of(node)));
