@@ -14,7 +14,7 @@ packages=(
   libgtest-dev libgmock-dev nlohmann-json3-dev libcli11-dev
   clang clang-format libclang-rt-dev shellcheck
   libprotozero-dev zlib1g-dev libarchive-dev libjpeg62-turbo-dev libpng-dev libcurl4-openssl-dev
-  libgloo-dev libopenmpi-dev openmpi-bin
+  libgloo-dev libopenmpi-dev openmpi-bin libssl-dev iproute2
 )
 if [[ -z ${CMAKE_PREFIX_PATH:-} ]]; then
   packages+=(libtorch-dev libopenblas0-pthread)

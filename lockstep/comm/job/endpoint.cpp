@@ -8,6 +8,7 @@
 #include <net/if.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/job/random_bytes.h"
 #include "lockstep/comm/job/socket.h"
 
 namespace lockstep::comm::job {

@@ -5,12 +5,15 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
+
+#include "lockstep/api.h"
 
 /// How bytes on a connection become messages: each is a frame, four bytes of length and so many bytes of content.
 namespace lockstep::comm::job {
 
 /// The peer does not speak this protocol.
-class ProtocolError : public std::runtime_error {
+class LOCKSTEP_API ProtocolError : public std::runtime_error {
   using runtime_error::runtime_error;
 };
 
@@ -19,10 +22,10 @@ constexpr size_t kStrangerLimit = 512;
 constexpr size_t kMemberLimit = size_t{64} << 20;
 
 /// Returns the frame of this content.
-std::string to_frame(std::string_view content);
+LOCKSTEP_API std::string to_frame(std::string_view content);
 
 /// Cuts a stream of bytes into the contents of its frames.
-class FrameReader {
+class LOCKSTEP_API FrameReader {
  public:
   explicit FrameReader(size_t limit) : limit_(limit) {}
 

@@ -4,7 +4,7 @@
 
 #include "lockstep/comm/job/frame.h"
 #include "lockstep/comm/job/hmac.h"
-#include "lockstep/comm/job/socket.h"
+#include "lockstep/comm/job/random_bytes.h"
 
 namespace lockstep::comm::job {
 namespace {

@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
+
+#include "lockstep/api.h"
 
 /// How a joiner and the coordinator prove to each other that they know the job's token, without sending it.
 ///
@@ -41,16 +44,16 @@ struct Welcome {
   std::string digest{};
 };
 
-std::string encode(const Hello& hello);
-std::string encode(const Challenge& challenge);
-std::string encode(const Proof& proof);
-std::string encode(const Welcome& welcome);
+LOCKSTEP_API std::string encode(const Hello& hello);
+LOCKSTEP_API std::string encode(const Challenge& challenge);
+LOCKSTEP_API std::string encode(const Proof& proof);
+LOCKSTEP_API std::string encode(const Welcome& welcome);
 
 /// ProtocolError where the content is something else.
-Hello decode_hello(std::string_view content);
-Challenge decode_challenge(std::string_view content);
-Proof decode_proof(std::string_view content);
-Welcome decode_welcome(std::string_view content);
+LOCKSTEP_API Hello decode_hello(std::string_view content);
+LOCKSTEP_API Challenge decode_challenge(std::string_view content);
+LOCKSTEP_API Proof decode_proof(std::string_view content);
+LOCKSTEP_API Welcome decode_welcome(std::string_view content);
 
 /// Returns a number for a Hello or a Challenge.
 std::string fresh_nonce();

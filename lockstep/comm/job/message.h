@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/api.h"
+
 /// What members and coordinator tell each other after the handshake (handshake.h).
 namespace lockstep::comm::job {
 
@@ -52,9 +54,9 @@ struct Message {
 /// Whose fault it is that a joiner is turned away.
 enum class Refusal : uint64_t { kOptions, kJob, kEnd };
 
-std::string encode(const Message& message);
+LOCKSTEP_API std::string encode(const Message& message);
 /// ProtocolError where it is none.
-Message decode_message(std::string_view content);
+LOCKSTEP_API Message decode_message(std::string_view content);
 
 /// The answer to a joiner that is turned away.
 std::string turned_away(Refusal refusal, const std::string& reason);
@@ -65,7 +67,7 @@ struct RosterEntry {
   std::string machine;
 };
 
-std::string encode(const std::vector<RosterEntry>& roster);
-std::vector<RosterEntry> decode_roster(std::string_view content);
+LOCKSTEP_API std::string encode(const std::vector<RosterEntry>& roster);
+LOCKSTEP_API std::vector<RosterEntry> decode_roster(std::string_view content);
 
 }  // namespace lockstep::comm::job

@@ -10,7 +10,6 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdexcept>
-#include <sys/random.h>
 #include <system_error>
 #include <unistd.h>
 
@@ -163,16 +162,6 @@ std::string address_text(const sockaddr& address) {
   const std::string host = text.data();
   const std::string mapped = "::ffff:";
   return host.starts_with(mapped) ? host.substr(mapped.size()) : host;
-}
-
-std::string random_bytes(size_t count) {
-  std::string bytes(count, '\0');
-  for (size_t filled = 0; filled < count;) {
-    const ssize_t got = getrandom(bytes.data() + filled, count - filled, 0);
-    if (got > 0) filled += static_cast<size_t>(got);
-    if (got < 0 && errno != EINTR) throw_system_error(errno, "getting random numbers");
-  }
-  return bytes;
 }
 
 }  // namespace lockstep::comm::job

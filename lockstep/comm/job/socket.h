@@ -54,7 +54,4 @@ std::string local_address(const Socket& socket);
 std::string peer_address(const Socket& socket);
 std::string address_text(const sockaddr& address);
 
-/// Returns bytes that nobody can foresee.
-std::string random_bytes(size_t count);
-
 }  // namespace lockstep::comm::job

@@ -1,0 +1,19 @@
+#include "lockstep/comm/job/random_bytes.h"
+
+#include <cerrno>
+#include <sys/random.h>
+#include <system_error>
+
+namespace lockstep::comm::job {
+
+std::string random_bytes(size_t count) {
+  std::string bytes(count, '\0');
+  for (size_t filled = 0; filled < count;) {
+    const ssize_t got = getrandom(bytes.data() + filled, count - filled, 0);
+    if (got > 0) filled += static_cast<size_t>(got);
+    if (got < 0 && errno != EINTR) throw std::system_error(errno, std::generic_category(), "getting random numbers");
+  }
+  return bytes;
+}
+
+}  // namespace lockstep::comm::job
