@@ -93,7 +93,7 @@ std::vector<Difference> make_table() {
   rules::variables::add(table);
   rules::cross_device::add(table);
   rules::rebatch_and_shard::add(table);
-  add_resolvers(table);
+  rules::resolvers::add(table);
   return table;
 }
 

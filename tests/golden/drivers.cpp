@@ -19,7 +19,7 @@ constexpr std::array kTopics{
     Topic{"rebatch_and_shard_workers", drivers::rebatch_and_shard_workers::run},
     Topic{"losses", drivers::losses::run},
     Topic{"training", drivers::training::run},
-    Topic{"resolvers", run_resolvers},
+    Topic{"resolvers", drivers::resolvers::run},
 };
 
 }  // namespace

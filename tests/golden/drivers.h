@@ -32,7 +32,9 @@ Outcome run(const Case& test_case);
 namespace drivers::replica_context {
 Outcome run(const Case& test_case);
 }
-Outcome run_resolvers(const Case& test_case);
+namespace drivers::resolvers {
+Outcome run(const Case& test_case);
+}
 namespace drivers::training {
 Outcome run(const Case& test_case);
 }

@@ -4,7 +4,7 @@
 
 #include "tests/golden/differences/topics.h"
 
-namespace lockstep::golden {
+namespace lockstep::golden::rules::resolvers {
 namespace {
 
 constexpr const char* kTopic = "resolvers";
@@ -152,7 +152,7 @@ void add_slurm(std::vector<Difference>& table) {
 
 }  // namespace
 
-void add_resolvers(std::vector<Difference>& table) {
+void add(std::vector<Difference>& table) {
   add_specs(table);
   add_slurm(table);
   table.push_back({"protocol of a TPU", kTopic,
@@ -165,4 +165,4 @@ void add_resolvers(std::vector<Difference>& table) {
                    })});
 }
 
-}  // namespace lockstep::golden
+}  // namespace lockstep::golden::rules::resolvers

@@ -22,7 +22,9 @@ void add(std::vector<Difference>& table);
 namespace rules::replica_context {
 void add(std::vector<Difference>& table);
 }
-void add_resolvers(std::vector<Difference>& table);
+namespace rules::resolvers {
+void add(std::vector<Difference>& table);
+}
 namespace rules::values {
 void add(std::vector<Difference>& table);
 }

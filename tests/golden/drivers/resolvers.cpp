@@ -16,7 +16,7 @@
 #include "lockstep/cluster/slurm_lists.h"
 #include "tests/golden/drivers.h"
 
-namespace lockstep::golden {
+namespace lockstep::golden::drivers::resolvers {
 namespace {
 
 /// Returns what the function answers, or its error: the topic has errors inside of answers.
@@ -260,7 +260,7 @@ Json run_tpu(const Case& c) {
 
 }  // namespace
 
-Outcome run_resolvers(const Case& test_case) {
+Outcome run(const Case& test_case) {
   static const std::map<std::string, Json (*)(const Case&)> runs{
       {"multi_worker_util", run_rules},
       {"TFConfigClusterResolver", run_tf_config},
@@ -278,4 +278,4 @@ Outcome run_resolvers(const Case& test_case) {
   return Outcome::of_value(found == runs.end() ? run_spec_call(test_case) : found->second(test_case));
 }
 
-}  // namespace lockstep::golden
+}  // namespace lockstep::golden::drivers::resolvers
