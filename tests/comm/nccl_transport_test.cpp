@@ -12,6 +12,7 @@
 #include "lockstep/comm/backends/nccl/nccl.h"
 #include "tests/comm/transport_scenarios.h"
 #include "tests/support/child_processes.h"
+#include "tests/support/fake_job.h"
 
 namespace lockstep::testing {
 namespace {

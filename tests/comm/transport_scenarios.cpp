@@ -1,15 +1,20 @@
 #include "tests/comm/transport_scenarios.h"
 
 #include <cstdint>
+#include <functional>
 #include <iostream>
-#include <numeric>
 #include <signal.h>
+#include <sstream>
 #include <thread>
+#include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/backends/gloo/gloo.h"
 #include "lockstep/comm/backends/mpi/mpi.h"
+#include "lockstep/comm/transport.h"
+#include "tests/support/fake_job.h"
 
 namespace lockstep::testing {
 namespace {
@@ -252,6 +257,12 @@ void length_mismatch(Transport& transport, FakeJob& job) {
   job.all_gather("mismatch", "done", kPatience);
 }
 
+struct Scenario {
+  std::string_view name;
+  int num_lanes;
+  void (*run)(Transport& transport, FakeJob& job);
+};
+
 constexpr Scenario kScenarios[] = {
     {"ring", 1, &ring},
     {"all_to_all", 1, &all_to_all},
@@ -266,35 +277,45 @@ constexpr Scenario kScenarios[] = {
     {"length_mismatch", 1, &length_mismatch},
 };
 
-std::shared_ptr<Transport> make_transport(const std::string& engine, FakeJob& job, int num_lanes) {
-  if (engine == "gloo") return comm::make_gloo_transport(job, "test", num_lanes, kPatience);
-  if (engine == "mpi") return comm::make_mpi_transport(job, "test", num_lanes, kPatience);
+const Scenario& find_scenario(std::string_view name) {
+  for (const auto& scenario : kScenarios) {
+    if (scenario.name == name) return scenario;
+  }
+  expect(false, "unknown scenario: " + std::string(name));
+  return kScenarios[0];
+}
+
+std::shared_ptr<Transport> make_transport(const std::string& engine, FakeJob& job, const Scenario& scenario) {
+  const auto name = "transport-" + std::string(scenario.name);
+  if (engine == "gloo") return comm::make_gloo_transport(job, name, scenario.num_lanes, kPatience);
+  if (engine == "mpi") return comm::make_mpi_transport(job, name, scenario.num_lanes, kPatience);
   expect(false, "unknown engine: " + engine);
   return nullptr;
 }
 
+void run_one(const std::string& engine, FakeJob& job, const Scenario& scenario) {
+  const auto transport = make_transport(engine, job, scenario);
+  expect(transport->name() == engine && transport->worker() == job.worker() &&
+             transport->num_workers() == job.num_workers() && transport->num_lanes() == scenario.num_lanes,
+         "the transport must know its place");
+  scenario.run(*transport, job);
+}
+
 }  // namespace
 
-std::span<const Scenario> scenarios() { return kScenarios; }
-
-int run_scenario(const std::string& name, const std::string& engine, const std::string& folder, int worker,
-                 int num_workers) {
-  try {
-    for (const auto& scenario : kScenarios) {
-      if (scenario.name != name) continue;
-      FakeJob job(folder, worker, num_workers);
-      const auto transport = make_transport(engine, job, scenario.num_lanes);
-      expect(transport->name() == engine && transport->worker() == worker && transport->num_workers() == num_workers &&
-                 transport->num_lanes() == scenario.num_lanes,
-             "the transport must know its place");
-      scenario.run(*transport, job);
-      return 0;
+int run_scenarios(const std::string& names, const std::string& engine, const std::string& folder, int worker,
+                  int num_workers) {
+  FakeJob job(folder, worker, num_workers);
+  std::istringstream words(names);
+  for (std::string name; std::getline(words, name, ',');) {
+    try {
+      run_one(engine, job, find_scenario(name));
+    } catch (const std::exception& error) {
+      std::cerr << "worker " << worker << ", scenario " << name << ": " << error.what() << std::endl;
+      return 1;
     }
-    expect(false, "unknown scenario: " + name);
-  } catch (const std::exception& error) {
-    std::cerr << "worker " << worker << ": " << error.what() << std::endl;
   }
-  return 1;
+  return 0;
 }
 
 }  // namespace lockstep::testing

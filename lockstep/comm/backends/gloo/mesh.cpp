@@ -1,5 +1,6 @@
 #include "lockstep/comm/backends/gloo/mesh.h"
 
+#include <algorithm>
 #include <exception>
 #include <vector>
 
