@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "lockstep/base/error.h"
+
 extern char** environ;
 
 namespace lockstep::comm::test {
@@ -122,7 +124,7 @@ std::vector<std::string> member_command(const JobOptions& options, const std::st
           task};
 }
 
-int run_member(const std::vector<std::string>& arguments) {
+int run_member(const std::vector<std::string>& arguments) try {
   JobOptions options;
   options.worker = std::stoi(arguments[0]);
   options.addresses.resize(std::stoul(arguments[1]));
@@ -132,11 +134,14 @@ int run_member(const std::vector<std::string>& arguments) {
   options.heartbeat_timeout = std::chrono::milliseconds(std::stol(arguments[5]));
   options.join_timeout = kPatience;
   const auto job = Job::join(options);
-  std::cout << "joined" << std::endl;
+  std::cout << (job->one_machine() ? "joined" : "joined across machines") << std::endl;
   const std::string& task = arguments[6];
   if (task == "watch") watch(job);
   job->get("go/" + std::to_string(job->worker()), kPatience);
   std::exit(std::stoi(task.substr(task.find(' '))));
+} catch (const c10::Error& error) {
+  std::cout << error.what_without_backtrace() << std::endl;
+  return 1;
 }
 
 }  // namespace lockstep::comm::test

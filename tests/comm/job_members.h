@@ -76,7 +76,8 @@ class Process {
   int output_ = -1;
 };
 
-/// A member in a process of its own: this program, called with `--member`. It prints "joined", then follows its task:
+/// A member in a process of its own: this program, called with `--member`. It prints "joined", and " across
+/// machines" where they are several, or its error; then it follows its task:
 ///   watch    prints the first failure as "kind worker reason", and ends well
 ///   exit N   exits with status N while the job is not destroyed, when the key "go/" and its number is set
 std::vector<std::string> member_command(const JobOptions& options, const std::string& task);

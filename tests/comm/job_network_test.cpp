@@ -5,12 +5,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lockstep/base/error.h"
 #include "tests/comm/job_members.h"
 
 namespace lockstep::comm {
 namespace {
 
 using namespace test;
+using testing::HasSubstr;
 using testing::StartsWith;
 
 bool succeeds(const std::string& command) { return std::system((command + " >/dev/null 2>&1").c_str()) == 0; }
@@ -54,6 +56,41 @@ std::string this_program() {
   char path[4096];
   const ssize_t size = readlink("/proc/self/exe", path, sizeof path);
   return {path, static_cast<size_t>(size)};
+}
+
+// The command as if on a machine that was started at another time.
+std::vector<std::string> on_another_machine(std::vector<std::string> command) {
+  // Another file takes the place of the one that tells machines apart.
+  const std::string script = "mount --bind /proc/version /proc/sys/kernel/random/boot_id && exec \"$@\"";
+  command[0] = this_program();
+  command.insert(command.begin(), {"unshare", "--mount", "sh", "-c", script, "sh"});
+  return command;
+}
+
+bool can_pose_as_another_machine() {
+  return succeeds("unshare --mount sh -c 'mount --bind /proc/version /proc/sys/kernel/random/boot_id'");
+}
+
+TEST(JobNetworkTest, ALoopbackAddressIsOfOneMachine) {
+  if (!can_pose_as_another_machine()) GTEST_SKIP() << "mount namespaces need root";
+  const auto options = options_for(2);
+  Process second(on_another_machine(member_command(as_worker(options, 1), "watch")));
+  const std::string reason = "a loopback address cannot be reached from other hosts: addresses[0]=";
+  EXPECT_THAT(error_of<c10::ValueError>([&] { Job::join(options); }), HasSubstr(reason));
+  EXPECT_THAT(second.read_line(), HasSubstr(reason));
+}
+
+TEST(JobNetworkTest, MachinesAreToldApart) {
+  if (!can_pose_as_another_machine()) GTEST_SKIP() << "mount namespaces need root";
+  Hosts hosts;
+  if (!hosts.connect()) GTEST_SKIP() << "this kernel has no veth";
+  const JobOptions options{.addresses = {"10.77.0.1:8888", ""}};
+  auto command = member_command(options, "watch");
+  command[0] = this_program();
+  Process first(Hosts::on(hosts.left(), command));
+  Process second(Hosts::on(hosts.right(), on_another_machine(member_command(as_worker(options, 1), "watch"))));
+  EXPECT_EQ(first.read_line(), "joined across machines");
+  EXPECT_EQ(second.read_line(), "joined across machines");
 }
 
 TEST(JobNetworkTest, BothSidesOfACutCableAreSilent) {
