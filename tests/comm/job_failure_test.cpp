@@ -104,8 +104,10 @@ TEST(JobFailureTest, AKilledCoordinatorHasDied) {
   auto second = join_later(options, 1);
   auto third = join_later(options, 2);
   EXPECT_EQ(coordinator.read_line(), "joined");
+  // Before they have joined, they would wait for another one.
+  const std::vector jobs{second.get(), third.get()};
   coordinator.send_signal(SIGKILL);
-  for (const auto& job : {second.get(), third.get()}) {
+  for (const auto& job : jobs) {
     ASSERT_TRUE(fails(job));
     EXPECT_EQ(job->failure()->kind, Kind::kDied);
     EXPECT_EQ(job->failure()->worker, 0);
