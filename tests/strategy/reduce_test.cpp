@@ -22,7 +22,7 @@ constexpr std::array kTypes{at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, a
                             at::kLong,  at::kShort,  at::kChar, at::kByte};
 
 /// Values of several replicas, and what is asked of them.
-struct Sample {
+struct ReduceArguments {
   std::vector<at::Tensor> values;
   std::vector<int64_t> axes;
   bool has_axis = false;
@@ -44,35 +44,35 @@ class ReduceTest : public testing::ReplicasTest {
   }
 
   /// Zeros and ones, few enough for every type to hold their sum.
-  Sample pick_sample(int replicas, at::ScalarType type) {
-    Sample sample;
+  ReduceArguments pick_arguments(int replicas, at::ScalarType type) {
+    ReduceArguments arguments;
     const int64_t rank = pick(0, 3);
     std::vector<int64_t> shape;
     for (int64_t d = 0; d < rank; ++d) shape.push_back(pick(1, 3));
-    sample.has_axis = rank > 0 && pick(0, 2) > 0;
-    if (sample.has_axis) sample.axes = pick_axes(rank);
-    const bool uneven = std::count(sample.axes.begin(), sample.axes.end(), 0) +
-                            std::count(sample.axes.begin(), sample.axes.end(), -rank) >
+    arguments.has_axis = rank > 0 && pick(0, 2) > 0;
+    if (arguments.has_axis) arguments.axes = pick_axes(rank);
+    const bool uneven = std::count(arguments.axes.begin(), arguments.axes.end(), 0) +
+                            std::count(arguments.axes.begin(), arguments.axes.end(), -rank) >
                         0;
     for (int r = 0; r < replicas; ++r) {
       if (uneven) shape[0] = pick(0, 2);
-      sample.values.push_back(at::randint(2, shape, at::kLong).to(type));
+      arguments.values.push_back(at::randint(2, shape, at::kLong).to(type));
     }
-    return sample;
+    return arguments;
   }
 
   /// The reduction of the concatenation of all values, or of their stack where the first axis stays.
-  static at::Tensor plain(ReduceOp op, const Sample& sample) {
-    const at::ScalarType type = sample.values[0].scalar_type();
-    const bool nothing_to_divide = !sample.has_axis && sample.values.size() == 1;
+  static at::Tensor plain(ReduceOp op, const ReduceArguments& arguments) {
+    const at::ScalarType type = arguments.values[0].scalar_type();
+    const bool nothing_to_divide = !arguments.has_axis && arguments.values.size() == 1;
     const at::ScalarType result_type = op == ReduceOp::Mean && !nothing_to_divide ? detail::mean_type(type) : type;
     at::Tensor total = at::zeros({}, at::kDouble);
     double count = 0;
-    for (const at::Tensor& value : sample.values) {
+    for (const at::Tensor& value : arguments.values) {
       const at::Tensor wide = value.to(at::kDouble);
-      total = total + (sample.axes.empty() ? wide : wide.sum(sample.axes));
+      total = total + (arguments.axes.empty() ? wide : wide.sum(arguments.axes));
       double along = 1;
-      for (int64_t axis : sample.axes) along *= static_cast<double>(value.size(axis));
+      for (int64_t axis : arguments.axes) along *= static_cast<double>(value.size(axis));
       count += along;
     }
     return (op == ReduceOp::Mean ? total / count : total).to(result_type);
@@ -86,12 +86,12 @@ TEST_F(ReduceTest, IsThePlainComputationOnAllValues) {
     const MirroredStrategy strategy = mirrored(replicas);
     for (at::ScalarType type : kTypes) {
       for (int round = 0; round < 12; ++round) {
-        const Sample sample = pick_sample(replicas, type);
-        SCOPED_TRACE(c10::str("replicas=", replicas, " type=", type, " shape=", sample.values[0].sizes(),
-                              " axes=", sample.axes, " has_axis=", sample.has_axis));
+        const ReduceArguments arguments = pick_arguments(replicas, type);
+        SCOPED_TRACE(c10::str("replicas=", replicas, " type=", type, " shape=", arguments.values[0].sizes(),
+                              " axes=", arguments.axes, " has_axis=", arguments.has_axis));
         for (ReduceOp op : {ReduceOp::Sum, ReduceOp::Mean}) {
-          const at::Tensor actual = strategy.reduce(op, sample.per_replica(), sample.axis());
-          const at::Tensor expected = plain(op, sample);
+          const at::Tensor actual = strategy.reduce(op, arguments.per_replica(), arguments.axis());
+          const at::Tensor expected = plain(op, arguments);
           ASSERT_EQ(actual.scalar_type(), expected.scalar_type()) << op;
           ASSERT_EQ(actual.sizes(), expected.sizes()) << op;
           ASSERT_TRUE(at::allclose(actual.to(at::kDouble), expected.to(at::kDouble), 1e-2, 1e-6, /*equal_nan=*/true))

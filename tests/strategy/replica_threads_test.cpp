@@ -22,6 +22,7 @@ namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::replica_id;
 
 constexpr int kReplicas = 3;
 
@@ -30,8 +31,6 @@ class ReplicaThreadsTest : public ::testing::Test {
   void SetUp() override { set_logical_devices("CPU", kReplicas); }
   void TearDown() override { reset_logical_devices(); }
 };
-
-int replica_id() { return get_replica_context().replica_id_in_sync_group(); }
 
 at::Tensor sum_of_ones() { return get_replica_context().all_reduce("sum", at::ones({4})); }
 

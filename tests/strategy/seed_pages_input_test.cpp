@@ -2,7 +2,6 @@
 // GPUs; MirroredStrategy in place of strategies that other machines are needed for.
 
 #include <filesystem>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -12,9 +11,12 @@
 #include "lockstep/data/files.h"
 #include "lockstep/data/formats/record_writer.h"
 #include "lockstep/lockstep.h"
+#include "tests/strategy/shown.h"
 
 namespace lockstep {
 namespace {
+
+using testing::shown;
 
 class SeedPagesInput : public ::testing::Test {
  protected:
@@ -23,13 +25,6 @@ class SeedPagesInput : public ::testing::Test {
 
   const std::vector<std::string> two{"CPU:0", "CPU:1"};
 };
-
-template <class T>
-std::string shown(const T& value) {
-  std::ostringstream out;
-  out << value;
-  return out.str();
-}
 
 // Pages of OneDeviceStrategy and runner.TPUStrategy: experimental_distribute_dataset.
 TEST_F(SeedPagesInput, DistributeDataset) {

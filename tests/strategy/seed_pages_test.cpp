@@ -1,6 +1,5 @@
 // The examples that are printed on the API pages, and what they print. Logical CPUs stand in place of GPUs.
 
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -8,9 +7,12 @@
 #include <torch/torch.h>
 
 #include "lockstep/lockstep.h"
+#include "tests/strategy/shown.h"
 
 namespace lockstep {
 namespace {
+
+using testing::shown;
 
 class SeedPages : public ::testing::Test {
  protected:
@@ -20,13 +22,6 @@ class SeedPages : public ::testing::Test {
   const std::vector<std::string> two{"CPU:0", "CPU:1"};
   const std::vector<std::string> one{"CPU:0"};
 };
-
-template <class T>
-std::string shown(const T& value) {
-  std::ostringstream out;
-  out << value;
-  return out.str();
-}
 
 TEST_F(SeedPages, OneDeviceStrategy) {
   const OneDeviceStrategy strategy("/cpu:0");
