@@ -14,7 +14,7 @@ namespace lockstep::golden {
 namespace {
 
 bool is_call(const Case& test_case, std::initializer_list<std::string_view> calls) {
-  return std::count(calls.begin(), calls.end(), test_case.call) > 0;
+  return is_one_of(test_case.call, calls);
 }
 
 /// Returns the devices that a strategy of the devices topic is made with.
@@ -98,6 +98,10 @@ std::vector<Difference> make_table() {
 }
 
 }  // namespace
+
+bool is_one_of(const std::string& text, std::initializer_list<std::string_view> words) {
+  return std::count(words.begin(), words.end(), text) > 0;
+}
 
 Check expect_error(std::string type, std::string part) {
   return [type = std::move(type), part = std::move(part)](const Case&,

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/golden/harness.h"
@@ -35,6 +37,9 @@ const std::vector<Difference>& differences();
 
 /// Returns the first rule that applies to a case, or null.
 const Difference* find_difference(const Case& test_case);
+
+/// Returns whether `text` is among `words`.
+bool is_one_of(const std::string& text, std::initializer_list<std::string_view> words);
 
 /// Makes a check that expects an error of this type whose message has `part` in it.
 Check expect_error(std::string type, std::string part = "");

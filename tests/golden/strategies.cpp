@@ -7,6 +7,7 @@
 #include "lockstep/device/logical_devices.h"
 #include "lockstep/strategy/mirrored.h"
 #include "lockstep/strategy/one_device.h"
+#include "lockstep/strategy/replica_context.h"
 #include "tests/golden/tensors.h"
 
 namespace lockstep::golden {
@@ -71,5 +72,7 @@ Json plain_json(const at::Tensor& tensor) {
   for (int64_t i = 0; i < tensor.size(0); ++i) items.push_back(plain_json(tensor[i]));
   return items;
 }
+
+int replica_id() { return get_replica_context().replica_id_in_sync_group(); }
 
 }  // namespace lockstep::golden

@@ -39,6 +39,9 @@ Json to_json(const IndexedSlices& value);
 /// Returns the elements of a tensor as they stand in a list: a number for a scalar, else a list of them.
 Json plain_json(const at::Tensor& tensor);
 
+/// Returns the number of the replica that calls it.
+int replica_id();
+
 /// Calls `f` where the case says (`where`): in every replica, in the strategy's scope, or outside of both.
 template <class F>
 Json run_at(const std::string& where, const Strategy& strategy, F&& f) {

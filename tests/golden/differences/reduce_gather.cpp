@@ -1,7 +1,4 @@
-#include <algorithm>
-#include <initializer_list>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -14,10 +11,6 @@ namespace lockstep::golden::rules::reduce_gather {
 namespace {
 
 constexpr const char* kTopic = "reduce_gather";
-
-bool is_one_of(const std::string& text, std::initializer_list<std::string_view> words) {
-  return std::count(words.begin(), words.end(), text) > 0;
-}
 
 bool is_plain_call(const Case& c) { return is_one_of(c.call, {"reduce_plain", "gather_plain"}); }
 

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -14,10 +13,6 @@ namespace lockstep::golden::rules::replica_context {
 namespace {
 
 constexpr const char* kTopic = "replica_context";
-
-bool is_one_of(const std::string& text, std::initializer_list<std::string_view> words) {
-  return std::count(words.begin(), words.end(), text) > 0;
-}
 
 int num_replicas(const Case& c) { return c.in.at("replicas"); }
 

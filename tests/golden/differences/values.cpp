@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -11,10 +10,6 @@ namespace lockstep::golden::rules::values {
 namespace {
 
 constexpr const char* kTopic = "values";
-
-bool is_one_of(const std::string& text, std::initializer_list<std::string_view> words) {
-  return std::count(words.begin(), words.end(), text) > 0;
-}
 
 /// Number of structures that a case regroups: those of `values`, or what the replicas return.
 size_t num_parts(const Case& c) {

@@ -101,8 +101,6 @@ at::Tensor sum(const Strategy& strategy, const Tensors& x) { return strategy.red
 
 at::Tensor merge_sum(const at::Tensor& x) { return get_replica_context().merge_call(sum, x); }
 
-int replica_id() { return get_replica_context().replica_id_in_sync_group(); }
-
 /// What a merge function sees: the kind of its argument, and three queries.
 Value seen_in_merge(const Strategy& strategy, const Tensors& x) {
   return {ListValue{{Value{std::string(x.is_bare() ? "EagerTensor" : "PerReplica")}, Value{in_cross_replica_context()},

@@ -89,8 +89,6 @@ Value returned(const std::string& name, int id) {
   return find(table, name)(id);
 }
 
-int replica_id() { return get_replica_context().replica_id_in_sync_group(); }
-
 Json run_returns(const Strategy& strategy, const Case& test_case) {
   const std::string name = test_case.text("returns");
   if (name == "nothing") {

@@ -17,8 +17,6 @@
 namespace lockstep::golden::drivers::variables {
 namespace {
 
-int replica_id() { return get_replica_context().replica_id_in_sync_group(); }
-
 Variable scalar_variable(double initial, const std::string& name) {
   return Variable(at::scalar_tensor(initial, at::kFloat), {.name = name});
 }
