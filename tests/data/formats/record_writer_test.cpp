@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 using testing::message_of;
 using testing::TemporaryFolder;
 
-std::string some_bytes(size_t size) {
+std::string compressible_bytes(size_t size) {
   std::string bytes(size, '\0');
   uint32_t state = 1;
   for (size_t i = 0; i < size; ++i) {
@@ -34,7 +34,7 @@ TEST_P(RecordWriterTest, WhatIsWrittenIsRead) {
   const std::vector<size_t> sizes{0, 1, 2, 3, 7, 8, 9, 100, 1000, 4096, 65535, 65536, 65537, 262144, 300000, 1 << 20};
   const TemporaryFolder folder;
   RecordWriter writer(folder / "file", {.compression = GetParam()});
-  for (const size_t size : sizes) writer.write(some_bytes(size));
+  for (const size_t size : sizes) writer.write(compressible_bytes(size));
   EXPECT_EQ(writer.records_written(), static_cast<int64_t>(sizes.size()));
   writer.close();
   writer.close();
@@ -45,7 +45,7 @@ TEST_P(RecordWriterTest, WhatIsWrittenIsRead) {
   Bytes record;
   for (const size_t size : sizes) {
     ASSERT_TRUE(reader.next(record)) << size;
-    ASSERT_EQ(record, Bytes(some_bytes(size)));
+    ASSERT_EQ(record, Bytes(compressible_bytes(size)));
   }
   EXPECT_FALSE(reader.next(record));
 }
