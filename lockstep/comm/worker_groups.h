@@ -12,6 +12,8 @@
 
 namespace lockstep::comm {
 
+class SharedRendezvous;
+
 /// A group whose ranks are spread over the workers of a job, as one worker holds it: a handle for each of its own ranks.
 ///
 /// Worker w has the ranks w·r to w·r + r - 1, r being the number of ranks of each worker. A collective that fails on one
@@ -29,6 +31,8 @@ class LOCKSTEP_API WorkerGroups {
   /// Ends the run for a local rank: whoever waits for it in a collective of this run fails at once. A null `cause` means
   /// that its function returned.
   virtual void leave(int local, std::exception_ptr cause) = 0;
+  /// Where the ranks meet, for those who lay open more than tensors; null where they have no memory in common.
+  virtual SharedRendezvous* shared_rendezvous() const { return nullptr; }
   /// The last collectives of the local ranks.
   virtual const Recorder& recorder() const = 0;
 

@@ -11,6 +11,7 @@
 #include "lockstep/device/device_scope.h"
 #include "lockstep/device/device_spec.h"
 #include "lockstep/device/logical_devices.h"
+#include "lockstep/device/process_task.h"
 
 namespace lockstep {
 namespace {
@@ -29,9 +30,12 @@ std::string join(const std::vector<std::string>& devices) {
   return out.str();
 }
 
-std::string job_of(const DeviceSpec& spec) { return spec.job().value_or("localhost"); }
+std::string job_of(const DeviceSpec& spec) { return spec.job().value_or(process_task().job); }
 
-bool is_local(const DeviceSpec& spec) { return job_of(spec) == "localhost"; }
+bool is_local(const DeviceSpec& spec) {
+  const ProcessTask own = process_task();
+  return job_of(spec) == "localhost" || (job_of(spec) == own.job && spec.task().value_or(own.task) == own.task);
+}
 
 /// Returns whether all specs are of one worker; `devices` are their strings, for messages.
 bool is_single_worker(const Specs& specs, const std::vector<std::string>& devices) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/device/process_task.h"
 
 namespace lockstep {
 namespace {
@@ -107,7 +108,9 @@ class Parser {
 
 DeviceSpec default_spec(MissingJob missing_job) {
   const DeviceSpec spec = DeviceSpec().with_replica(0).with_task(0).with_type("CPU").with_index(0);
-  return missing_job == MissingJob::kLocalhost ? spec.with_job("localhost") : spec;
+  if (missing_job == MissingJob::kLeftOut) return spec;
+  const ProcessTask own = process_task();
+  return spec.with_job(own.job).with_task(own.task);
 }
 
 /// Parses what is to be canonicalised, where types are in capitals.

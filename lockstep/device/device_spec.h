@@ -73,7 +73,7 @@ LOCKSTEP_API std::ostream& operator<<(std::ostream& out, const DeviceSpec& spec)
 
 /// What becomes of a job that neither the string nor its default names.
 enum class MissingJob {
-  /// It is this process: `/job:localhost`. What eager programs mean.
+  /// It is this process: `/job:localhost`, or its task in a cluster (process_task.h). What eager programs mean.
   kLocalhost,
   /// The name has no job: the device is relative to whichever worker uses it (TensorFlow's graph mode).
   kLeftOut,

@@ -13,6 +13,7 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/device/device_spec.h"
+#include "lockstep/device/process_task.h"
 
 namespace lockstep {
 namespace {
@@ -92,7 +93,8 @@ std::string names_of_logical_devices() {
 std::string advice(std::string_view canonical_name) {
   const DeviceSpec spec = DeviceSpec::parse(canonical_name);
   const std::string type = spec.type().value_or("CPU");
-  if (spec.job().value_or("localhost") != "localhost" || spec.task().value_or(0) != 0) {
+  const ProcessTask own = process_task();
+  if (spec.job().value_or(own.job) != own.job || spec.task().value_or(own.task) != own.task) {
     return "devices of other processes cannot be used from here";
   }
   const int num_physical = num_physical_devices(type);

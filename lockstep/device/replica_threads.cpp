@@ -96,17 +96,21 @@ const std::optional<ReplicaFailure>& last_replica_failure() { return failure_of_
 namespace detail {
 
 struct ReplicaThreads::State {
-  explicit State(const std::vector<c10::Device>& devices) : devices(devices) {
+  State(const std::vector<c10::Device>& devices, int first_replica, int num_workers, int local_workers)
+      : devices(devices), first_replica(first_replica), several(devices.size() * num_workers > 1) {
     for (const c10::Device& device : devices) {
       streams.emplace_back(device);
       num_cpu_replicas += device.is_cpu() ? 1 : 0;
       any_stream = any_stream || !device.is_cpu();
     }
-    share = lockstep::threads_per_replica(num_cpu_replicas);
+    share = lockstep::threads_per_replica(num_cpu_replicas, local_workers);
     patience.resize(devices.size());
   }
 
   std::vector<c10::Device> devices;
+  int first_replica = 0;
+  /// Whether there are others, here or in other processes.
+  bool several = false;
   std::vector<ReplicaStream> streams;
   std::vector<std::thread> threads;
   int num_cpu_replicas = 0;
@@ -176,8 +180,8 @@ struct ReplicaThreads::State {
       ThreadShare threads(devices[replica].is_cpu() ? share : num_hardware_threads());
       std::optional<ReplicaRandom> random;
       std::optional<AutogradStateGuard> autograd;
-      if (devices.size() > 1) {
-        random.emplace(seed, replica);
+      if (several) {
+        random.emplace(seed, first_replica + replica);
         autograd.emplace();
       }
       (*body)(replica);
@@ -205,10 +209,11 @@ struct ReplicaThreads::State {
   }
 };
 
-ReplicaThreads::ReplicaThreads(const std::vector<c10::Device>& devices) : state_(std::make_unique<State>(devices)) {
+ReplicaThreads::ReplicaThreads(const std::vector<c10::Device>& devices, int first_replica, int num_workers,
+                               int local_workers)
+    : state_(std::make_unique<State>(devices, first_replica, num_workers, local_workers)) {
   LOCKSTEP_ASSERT(!devices.empty());
-  if (devices.size() == 1) return;
-  install_replica_random();
+  if (state_->several) install_replica_random();
   for (int replica = 1; replica < size(); ++replica) {
     state_->threads.emplace_back([state = state_.get(), replica] { state->serve(replica); });
   }

@@ -33,7 +33,10 @@ namespace detail {
 /// Calls from several threads take turns.
 class LOCKSTEP_API ReplicaThreads {
  public:
-  explicit ReplicaThreads(const std::vector<c10::Device>& devices);
+  /// `first_replica` is the number of the first one among all replicas, `num_workers` how many processes there are with
+  /// as many replicas, `local_workers` how many of those share this machine's cores.
+  explicit ReplicaThreads(const std::vector<c10::Device>& devices, int first_replica = 0, int num_workers = 1,
+                          int local_workers = 1);
   ~ReplicaThreads();
   ReplicaThreads(const ReplicaThreads&) = delete;
   ReplicaThreads& operator=(const ReplicaThreads&) = delete;

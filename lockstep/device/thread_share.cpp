@@ -76,9 +76,9 @@ void set_threads_per_replica(int num_threads) {
   threads_asked_for = num_threads;
 }
 
-int threads_per_replica(int num_replicas) {
+int threads_per_replica(int num_replicas, int num_processes) {
   if (threads_asked_for > 0) return threads_asked_for;
-  return std::max(1, num_hardware_threads() / std::max(1, num_replicas));
+  return std::max(1, num_hardware_threads() / (std::max(1, num_replicas) * std::max(1, num_processes)));
 }
 
 /// Keeps freed memory in the process. Gradients and activations are allocated anew in every step; glibc gives blocks of

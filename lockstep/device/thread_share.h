@@ -17,8 +17,9 @@ LOCKSTEP_API int num_hardware_threads();
 /// Sets how many threads each replica may use for one operation on the CPU; 0, the default, gives each an equal share
 /// of the cores. Strategies that are made later follow it.
 LOCKSTEP_API void set_threads_per_replica(int num_threads);
-/// Returns that number for a strategy with `num_replicas` replicas on the CPU.
-LOCKSTEP_API int threads_per_replica(int num_replicas);
+/// Returns that number for a strategy with `num_replicas` replicas on the CPU in each of `num_processes` processes that
+/// share their cores.
+LOCKSTEP_API int threads_per_replica(int num_replicas, int num_processes = 1);
 
 /// Switches oneDNN off on Arm, where its convolutions are slower than those without it (LOCKSTEP_ONEDNN=1 or 0 decides
 /// otherwise), and makes malloc keep what was freed (LOCKSTEP_KEEP_MEMORY=0: give it back, as glibc does by itself).

@@ -5,19 +5,31 @@
 #include "lockstep/base/error.h"
 
 namespace lockstep {
+namespace {
+
+/// Reduces what the local replicas have together with what those of other workers have.
+Mirrored<at::Tensor> reduce_components(const detail::StrategyImpl& strategy, ReduceOp op, std::vector<at::Tensor> local,
+                                       const Destinations& destinations, const CommunicationOptions& options) {
+  const PerReplica<at::Tensor> all(strategy.of_all_replicas(std::move(local)));
+  return strategy.cross_device_ops().reduce(op, all, destinations, options);
+}
+
+}  // namespace
 
 Mirrored<at::Tensor> StrategyExtended::reduce_to(ReduceOp op, const PerReplica<at::Tensor>& value,
                                                  const Destinations& destinations,
                                                  const CommunicationOptions& options) const {
   detail::check_cross_replica(*impl_, "reduce_to");
   if (!impl_->distributes_values() || value.is_bare()) return reduce_to(op, value[0], destinations, options);
-  return impl_->cross_device_ops().reduce(op, value, destinations, options);
+  return reduce_components(*impl_, op, {value.begin(), value.end()}, destinations, options);
 }
 
 Mirrored<at::Tensor> StrategyExtended::reduce_to(ReduceOp op, const at::Tensor& value, const Destinations& destinations,
-                                                 const CommunicationOptions&) const {
+                                                 const CommunicationOptions& options) const {
   detail::check_cross_replica(*impl_, "reduce_to");
   if (!impl_->distributes_values()) return {value};
+  const bool one_of_each_worker = impl_->num_workers() > 1 && impl_->num_local_replicas() == 1;
+  if (one_of_each_worker) return reduce_components(*impl_, op, {value}, destinations, options);
   LOCKSTEP_CHECK_VALUE(op != ReduceOp::Sum || impl_->num_replicas_in_sync() == 1,
                        "[reduce_to] a value that is the same on all replicas cannot be summed: replicas=",
                        impl_->num_replicas_in_sync(), "; reduce what `run` returned");

@@ -79,11 +79,11 @@ class LOCKSTEP_API StrategyExtended {
   /// The variable that a copy belongs to is the variable itself.
   Variable value_container(const Variable& variable) const { return variable; }
 
-  /// Whether this process writes checkpoints and summaries: always, with one worker.
-  bool should_checkpoint() const { return true; }
-  bool should_save_summary() const { return true; }
+  /// Whether this process writes checkpoints and summaries: the chief does.
+  bool should_checkpoint() const { return impl_->is_chief(); }
+  bool should_save_summary() const { return impl_->is_chief(); }
   /// Whether each worker builds its own computation: no, with one worker.
-  bool experimental_between_graph() const { return false; }
+  bool experimental_between_graph() const { return impl_->between_graph(); }
   bool experimental_should_init() const { return true; }
   bool experimental_require_static_shapes() const { return false; }
 

@@ -26,6 +26,16 @@ void copy_state(const Module& from, Module& to) {
   copy(from.buffers(), to.buffers());
 }
 
+void take_from_first_worker(const StrategyImpl& strategy, const Module& module) {
+  std::vector<at::Tensor> state;
+  for (const auto& tensors : {module.parameters(), module.buffers()}) {
+    for (const at::Tensor& tensor : tensors) {
+      if (tensor.defined()) state.push_back(tensor);
+    }
+  }
+  strategy.take_from_first_worker(state);
+}
+
 bool shares_parameters(const Module& a, const Module& b) {
   const auto of_a = a.parameters();
   const auto of_b = b.parameters();
@@ -82,7 +92,11 @@ ModuleReplicas::ModuleReplicas(const Factory& factory) : state_(std::make_shared
       made = separate_copy(*state_->modules[0]);
     }
     if (!strategy.is_default()) made->to(device.torch_device);
-    if (!state_->modules.empty()) copy_state(*state_->modules[0], *made);
+    if (state_->modules.empty()) {
+      take_from_first_worker(strategy, *made);
+    } else {
+      copy_state(*state_->modules[0], *made);
+    }
     state_->submodules.push_back(made->modules());
     state_->modules.push_back(std::move(made));
   }
@@ -109,6 +123,7 @@ void ModuleReplicas::train(bool on) {
 
 void ModuleReplicas::broadcast() {
   check_cross_replica(*state_->strategy, "Module::broadcast");
+  take_from_first_worker(*state_->strategy, *state_->modules[0]);
   for (size_t i = 1; i < state_->modules.size(); ++i) copy_state(*state_->modules[0], *state_->modules[i]);
 }
 

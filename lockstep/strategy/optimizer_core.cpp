@@ -1,6 +1,7 @@
 #include "lockstep/strategy/optimizer_core.h"
 
 #include <algorithm>
+#include <map>
 
 #include <ATen/ATen.h>
 #include <torch/types.h>
@@ -8,6 +9,8 @@
 #include <torch/nn/utils/clip_grad.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/backends/shm/shm.h"
+#include "lockstep/comm/reduce/reduce_kernel.h"
 #include "lockstep/strategy/context.h"
 #include "lockstep/strategy/cross_device_ops.h"
 #include "lockstep/strategy/optimizer.h"
@@ -28,18 +31,22 @@ struct Replica {
   bool reduced = false;
 };
 
-/// What the gradients of one parameter are, over all replicas: none has one, all are dense, or one is sparse.
-enum Presence : char { kAbsent, kDense, kSparse };
-
 bool can_be_shared(const at::Tensor& parameter) {
   return parameter.device().is_cpu() && parameter.is_contiguous() && parameter.numel() > 0 &&
          parameter.is_floating_point();
 }
 
-at::Tensor offered_gradient(const at::Tensor& parameter) {
+/// Buffers that are averaged through their addresses; others go through LibTorch.
+bool has_plain_memory(const at::Tensor& buffer) { return buffer.device().is_cpu() && buffer.is_contiguous(); }
+
+/// The gradient as others can read it: contiguous, and in the arena where there is one.
+at::Tensor offered_gradient(const at::Tensor& parameter, const comm::SharedArena* arena) {
   const at::Tensor& gradient = parameter.grad();
   if (!gradient.defined() || gradient.is_sparse()) return gradient;
-  return gradient.is_contiguous() ? gradient : gradient.contiguous();
+  const at::Tensor plain = gradient.is_contiguous() ? gradient : gradient.contiguous();
+  if (arena == nullptr || !plain.is_cpu() || arena->contains(plain.data_ptr())) return plain;
+  const comm::SharedAllocation shared(true);
+  return plain.clone();
 }
 
 }  // namespace
@@ -54,16 +61,28 @@ struct OptimizerCore::State {
   explicit State(Setup given);
   void plan();
 
+  /// Replicas here, replicas everywhere, and those that show each other their memory: here, or everywhere.
   int num_replicas() const { return static_cast<int>(replicas.size()); }
+  bool several() const { return setup.strategy->num_replicas_in_sync() > 1; }
+  int num_owners() const { return arena == nullptr ? num_replicas() : setup.strategy->num_replicas_in_sync(); }
+  int owner_of(int replica) const { return arena == nullptr ? replica : setup.strategy->global_replica(replica); }
+  /// Whether other workers are reached by messages: gradients are summed over all of them first, updates are local.
+  bool by_messages() const { return setup.strategy->num_workers() > 1 && arena == nullptr; }
+
+  /// The memory that all workers see; null where there is none.
+  const comm::SharedArena* arena = nullptr;
+
   Replica& here(const char* operation, int& replica);
   UpdateOffer offer(Replica& own) const;
-  void meet(int replica, const char* operation, UpdateOffer& mine,
-            const std::function<void(const std::vector<const UpdateOffer*>&)>& work);
+  using Work = std::function<void(const std::vector<const UpdateOffer*>&)>;
+  void meet(int replica, const char* operation, UpdateOffer& mine, const Work& work);
+  void meet_workers(int replica, const comm::Call& call, UpdateOffer& mine, const Work& work);
+  void check_offers(const char* operation, const std::vector<const UpdateOffer*>& offers) const;
 
   void update(int replica, Replica& own, const std::vector<const UpdateOffer*>& offers,
               const std::vector<char>& present);
-  void average_buffers(int replica, const std::vector<const UpdateOffer*>& offers);
-  void average_device_buffers(int replica, Replica& own);
+  void average_buffers(int replica, const Replica& own, const std::vector<const UpdateOffer*>& offers);
+  void average_other_buffers(int replica, Replica& own);
   void reduce(int replica, Replica& own, const std::vector<char>& present, bool replicated_only);
   at::Tensor step_own(Replica& own, const std::function<at::Tensor()>& closure);
 };
@@ -83,6 +102,15 @@ OptimizerCore::State::State(Setup given) : setup(std::move(given)), replicas(set
                          "[optimizer] every replica must have the same parameters: replica 0 has ", groups.size(),
                          ", another one ", replica.parameters.size());
   }
+  if (const comm::SharedRendezvous* shared = setup.strategy->shared_rendezvous()) arena = &shared->memory().own();
+  for (const Replica& replica : replicas) {
+    for (const at::Tensor& buffer : replica.buffers) {
+      if (arena != nullptr && has_plain_memory(buffer)) move_to_arena(*arena, buffer);
+    }
+    for (const at::Tensor& parameter : replica.parameters) {
+      if (arena != nullptr && can_be_shared(parameter)) move_to_arena(*arena, parameter);
+    }
+  }
   front = setup.factory(setup.groups[0]);
   plan();
 }
@@ -99,7 +127,7 @@ void OptimizerCore::State::plan() {
     sizes.push_back(shared ? replicas[0].parameters[p].numel() : 0);
     element_bytes.push_back(replicas[0].parameters[p].element_size());
   }
-  const auto chunks = plan_updates(sizes, element_bytes, num_replicas());
+  const auto chunks = plan_updates(sizes, element_bytes, num_owners());
   const auto make = [&](at::Tensor slice, size_t group) {
     Groups one;
     one.emplace_back(std::vector<at::Tensor>{std::move(slice)}, front->param_groups()[group].options().clone());
@@ -107,44 +135,85 @@ void OptimizerCore::State::plan() {
   };
   for (int r = 0; r < num_replicas(); ++r) {
     replicas[r].replicated = replicated;
-    replicas[r].shared = std::make_unique<SharedUpdate>(chunks[r], replicas[r].parameters, groups, make);
+    replicas[r].shared = std::make_unique<SharedUpdate>(chunks[owner_of(r)], replicas[r].parameters, groups, make);
   }
 }
 
 Replica& OptimizerCore::State::here(const char* operation, int& replica) {
   const ContextFrame* frame = current_frame();
   const bool inside = frame != nullptr && frame->strategy == setup.strategy.get() && frame->replica >= 0;
-  LOCKSTEP_CHECK_CONTEXT(inside || num_replicas() == 1, "[", operation,
+  LOCKSTEP_CHECK_CONTEXT(inside || !several(), "[", operation,
                          "] belongs to the replicas: call it inside the function given to `run` of the strategy that ",
-                         "the optimizer was made under; replicas=", num_replicas());
+                         "the optimizer was made under; replicas=", setup.strategy->num_replicas_in_sync());
   replica = inside ? frame->replica : 0;
   return replicas[replica];
 }
 
 UpdateOffer OptimizerCore::State::offer(Replica& own) const {
   UpdateOffer offer;
-  for (const at::Tensor& parameter : own.parameters) offer.gradients.push_back(offered_gradient(parameter));
-  offer.parameters = &own.parameters;
-  offer.buffers = &own.buffers;
+  offer.parameters.reserve(own.parameters.size());
+  offer.gradients.reserve(own.parameters.size());
+  for (const at::Tensor& parameter : own.parameters) {
+    if (arena != nullptr && can_be_shared(parameter)) move_to_arena(*arena, parameter);
+    at::Tensor gradient = offered_gradient(parameter, arena);
+    UpdateOffer::Parameter offered;
+    offered.presence = !gradient.defined() ? kAbsent : gradient.is_sparse() ? kSparse : kDense;
+    if (can_be_shared(parameter)) {
+      offered.data = static_cast<char*>(parameter.data_ptr());
+      if (offered.presence == kDense) offered.gradient = static_cast<const char*>(gradient.data_ptr());
+    }
+    offer.parameters.push_back(offered);
+    offer.gradients.push_back(std::move(gradient));
+  }
+  for (const at::Tensor& buffer : own.buffers) {
+    if (!has_plain_memory(buffer)) continue;
+    if (arena != nullptr) move_to_arena(*arena, buffer);
+    offer.buffers.push_back(static_cast<char*>(buffer.data_ptr()));
+  }
   offer.reduced = own.reduced;
   return offer;
 }
 
-void OptimizerCore::State::meet(int replica, const char* operation, UpdateOffer& mine,
-                                const std::function<void(const std::vector<const UpdateOffer*>&)>& work) {
-  if (num_replicas() == 1) return work({&mine});
+void OptimizerCore::State::check_offers(const char* operation, const std::vector<const UpdateOffer*>& offers) const {
+  for (const UpdateOffer* offer : offers) {
+    LOCKSTEP_CHECK_COLLECTIVE(offer->reduced == offers[0]->reduced, "[", operation,
+                              "] either all replicas or none must have called reduce_gradients before");
+  }
+}
+
+void OptimizerCore::State::meet(int replica, const char* operation, UpdateOffer& mine, const Work& work) {
+  if (num_owners() == 1) return work({&mine});
   comm::Call call;
   call.operation = operation;
-  call.inputs = *mine.parameters;
+  call.inputs = replicas[replica].parameters;
   call.payload = &mine;
   call.payload_type = &typeid(UpdateOffer);
+  if (arena != nullptr) return meet_workers(replica, call, mine, work);
   comm::Meeting meeting(setup.strategy->rendezvous(), replica, call);
   std::vector<const UpdateOffer*> offers;
   for (const comm::Call* other : meeting.calls()) offers.push_back(static_cast<const UpdateOffer*>(other->payload));
-  for (const UpdateOffer* other : offers) {
-    LOCKSTEP_CHECK_COLLECTIVE(other->reduced == mine.reduced, "[", operation,
-                              "] either all replicas or none must have called reduce_gradients before");
+  check_offers(operation, offers);
+  work(offers);
+  meeting.finish();
+}
+
+/// The same with the replicas of all workers, in shared memory.
+void OptimizerCore::State::meet_workers(int replica, const comm::Call& call, UpdateOffer& mine, const Work& work) {
+  comm::SharedRendezvous& shared = *setup.strategy->shared_rendezvous();
+  mine.write_notice(shared.notice(replica, mine.notice_bytes()), *arena);
+  comm::SharedMeeting meeting(shared, replica, call, {});
+  std::vector<UpdateOffer> theirs(static_cast<size_t>(shared.size()));
+  std::vector<const UpdateOffer*> offers;
+  for (int rank = 0; rank < shared.size(); ++rank) {
+    if (rank == shared.rank_of(replica)) {
+      offers.push_back(&mine);
+      continue;
+    }
+    auto& other = theirs[static_cast<size_t>(rank)];
+    other = mine.read_notice(shared.notice_of(rank), shared.memory(), shared.worker_of(rank));
+    offers.push_back(&other);
   }
+  check_offers(call.operation.data(), offers);
   work(offers);
   meeting.finish();
 }
@@ -157,19 +226,26 @@ void OptimizerCore::State::update(int replica, Replica& own, const std::vector<c
       own.own_is_stale = true;
     }
   }
-  own.shared->apply(replica, offers, own.replicated, front->param_groups());
-  if (offers.size() > 1) average_buffers(replica, offers);
+  own.shared->apply(owner_of(replica), offers, own.replicated, front->param_groups());
+  if (offers.size() > 1 && !by_messages()) average_buffers(replica, own, offers);
 }
 
 /// Each buffer by one replica, for all.
-void OptimizerCore::State::average_buffers(int replica, const std::vector<const UpdateOffer*>& offers) {
-  const at::NoGradGuard no_grad;
-  for (size_t b = replica; b < offers[0]->buffers->size(); b += offers.size()) {
-    std::vector<at::Tensor> copies;
-    for (const UpdateOffer* other : offers) copies.push_back((*other->buffers)[b]);
-    if (!copies[0].device().is_cpu()) continue;
-    const at::Tensor mean = tree_reduce(ReduceOp::Mean, copies);
-    for (at::Tensor& copy : copies) copy.copy_(mean);
+void OptimizerCore::State::average_buffers(int replica, const Replica& own,
+                                           const std::vector<const UpdateOffer*>& offers) {
+  size_t b = 0;
+  for (const at::Tensor& buffer : own.buffers) {
+    if (!has_plain_memory(buffer)) continue;
+    if (b % offers.size() == static_cast<size_t>(owner_of(replica)) && buffer.numel() > 0) {
+      std::vector<const void*> sources;
+      std::vector<void*> targets;
+      for (const UpdateOffer* offer : offers) {
+        sources.push_back(offer->buffers[b]);
+        targets.push_back(offer->buffers[b]);
+      }
+      comm::reduce_kernel(buffer.scalar_type(), ReduceOp::Mean, sources.size())(sources, targets, buffer.numel());
+    }
+    ++b;
   }
 }
 
@@ -191,13 +267,13 @@ void OptimizerCore::State::reduce(int replica, Replica& own, const std::vector<c
   if (!dense.empty()) group.all_reduce_(dense, ReduceOp::Sum);
 }
 
-/// Buffers on the CPU are averaged where gradients are, by one replica each; those on devices by all of them.
-void OptimizerCore::State::average_device_buffers(int replica, Replica& own) {
-  std::vector<at::Tensor> on_devices;
+/// Buffers that replicas show each other are averaged where gradients are, by one replica each; others by all of them.
+void OptimizerCore::State::average_other_buffers(int replica, Replica& own) {
+  std::map<c10::DeviceType, std::vector<at::Tensor>> others;
   for (const at::Tensor& buffer : own.buffers) {
-    if (!buffer.device().is_cpu()) on_devices.push_back(buffer);
+    if (by_messages() || !has_plain_memory(buffer)) others[buffer.device().type()].push_back(buffer);
   }
-  if (!on_devices.empty()) setup.strategy->group(replica).all_reduce_(on_devices, ReduceOp::Mean);
+  for (const auto& [kind, buffers] : others) setup.strategy->group(replica).all_reduce_(buffers, ReduceOp::Mean);
 }
 
 at::Tensor OptimizerCore::State::step_own(Replica& own, const std::function<at::Tensor()>& closure) {
@@ -222,14 +298,20 @@ namespace {
 
 /// Returns for each parameter the strongest of what the replicas' gradients are.
 std::vector<char> presence(const std::vector<const UpdateOffer*>& offers) {
-  std::vector<char> present(offers[0]->gradients.size(), kAbsent);
+  std::vector<char> present(offers[0]->parameters.size(), kAbsent);
   for (const UpdateOffer* offer : offers) {
     for (size_t p = 0; p < present.size(); ++p) {
-      if (offer->gradients[p].defined())
-        present[p] = std::max<char>(present[p], offer->has_sparse(p) ? kSparse : kDense);
+      present[p] = std::max<char>(present[p], static_cast<char>(offer->parameters[p].presence));
     }
   }
   return present;
+}
+
+/// The same over all ranks of a group.
+std::vector<char> presence(const comm::Group& group, std::vector<char> local) {
+  const at::Tensor own = at::from_blob(local.data(), {static_cast<int64_t>(local.size())}, at::kChar);
+  group.all_reduce_(own, ReduceOp::Max);
+  return local;
 }
 
 bool any(const std::vector<char>& flags) {
@@ -245,6 +327,7 @@ OptimizerCore::~OptimizerCore() = default;
 void OptimizerCore::step() {
   int replica = 0;
   Replica& own = state_->here("optimizer step", replica);
+  if (state_->by_messages()) reduce_gradients();
   std::vector<char> present;
   {
     UpdateOffer mine = state_->offer(own);
@@ -254,10 +337,10 @@ void OptimizerCore::step() {
     });
   }
   if (any(own.replicated)) {
-    if (!own.reduced && state_->num_replicas() > 1) state_->reduce(replica, own, present, /*replicated_only=*/true);
+    if (!own.reduced && state_->several()) state_->reduce(replica, own, present, /*replicated_only=*/true);
     state_->step_own(own, nullptr);
   }
-  if (state_->num_replicas() > 1) state_->average_device_buffers(replica, own);
+  if (state_->several()) state_->average_other_buffers(replica, own);
   for (const at::Tensor& parameter : own.parameters) {
     if (!parameter.is_inference()) parameter.unsafeGetTensorImpl()->bump_version();
   }
@@ -272,7 +355,7 @@ at::Tensor OptimizerCore::step(const std::function<at::Tensor()>& closure) {
     own.reduced = false;
     at::Tensor loss = closure();
     reduce_gradients();
-    if (state_->num_replicas() == 1) return loss;
+    if (!state_->several()) return loss;
     return state_->setup.strategy->group(replica).all_reduce(loss.detach(), ReduceOp::Sum);
   };
   at::Tensor loss = state_->step_own(own, over_all);
@@ -290,7 +373,8 @@ void OptimizerCore::reduce_gradients() {
     state_->meet(replica, "reduce_gradients", mine,
                  [&](const std::vector<const UpdateOffer*>& offers) { present = presence(offers); });
   }
-  if (state_->num_replicas() > 1) state_->reduce(replica, own, present, /*replicated_only=*/false);
+  if (state_->by_messages()) present = presence(state_->setup.strategy->group(replica), std::move(present));
+  if (state_->several()) state_->reduce(replica, own, present, /*replicated_only=*/false);
   own.reduced = true;
 }
 

@@ -47,30 +47,43 @@ at::Tensor reduce_axes(ReduceOp op, const at::Tensor& component, const std::vect
   return component.sum(axes, /*keepdim=*/false, component.scalar_type());
 }
 
-/// Min and max skip replicas that have nothing along the axes; sums of nothing are zero.
-std::vector<at::Tensor> reduce_each(ReduceOp op, const std::vector<at::Tensor>& components,
-                                    const std::vector<int64_t>& axes) {
-  std::vector<at::Tensor> reduced;
-  for (const at::Tensor& component : components) {
-    const bool skips = (op == ReduceOp::Min || op == ReduceOp::Max) && num_reduced(component, axes) == 0;
-    if (!skips) reduced.push_back(reduce_axes(op, component, axes));
-  }
-  LOCKSTEP_CHECK_VALUE(!reduced.empty(), "[reduce] ", op,
-                       " of no values at all: every replica is empty along the axis");
-  return reduced;
+bool has_order(ReduceOp op) { return op == ReduceOp::Min || op == ReduceOp::Max; }
+
+/// What is left of a component along the axes; where that is nothing and has no least or greatest, zeros in its place.
+at::Tensor reduce_component(ReduceOp op, const at::Tensor& component, const std::vector<int64_t>& axes) {
+  if (!has_order(op) || num_reduced(component, axes) > 0) return reduce_axes(op, component, axes);
+  return component.to(at::kByte).sum(axes).to(component.scalar_type());
 }
 
+/// `everywhere` says that the one component is the same on all replicas, and counts once.
 at::Tensor reduce_along(const StrategyImpl& strategy, ReduceOp op, const std::vector<at::Tensor>& components,
-                        const std::vector<int64_t>& axes) {
-  int64_t count = 0;
+                        const std::vector<int64_t>& axes, bool everywhere) {
+  std::vector<at::Tensor> reduced;
+  std::vector<at::Tensor> counts;
   for (const at::Tensor& component : components) {
     check_axes(component, axes);
-    count += num_reduced(component, axes);
+    counts.push_back(at::scalar_tensor(num_reduced(component, axes), at::kLong));
+    reduced.push_back(reduce_component(op, component, axes));
   }
+  if (!everywhere) {
+    reduced = strategy.of_all_replicas(std::move(reduced));
+    counts = strategy.of_all_replicas(std::move(counts));
+  }
+  std::vector<at::Tensor> taken;
+  int64_t count = 0;
+  for (size_t i = 0; i < reduced.size(); ++i) {
+    count += counts[i].item<int64_t>();
+    if (!has_order(op) || counts[i].item<int64_t>() > 0) taken.push_back(reduced[i]);
+  }
+  LOCKSTEP_CHECK_VALUE(!taken.empty(), "[reduce] ", op, " of no values at all: every replica is empty along the axis");
   const ReduceOp across = op == ReduceOp::Mean ? ReduceOp(ReduceOp::Sum) : op;
-  at::Tensor total =
-      strategy.cross_device_ops().reduce(across, per_replica(reduce_each(op, components, axes)), result_device())[0];
+  at::Tensor total = strategy.cross_device_ops().reduce(across, per_replica(taken), result_device())[0];
   return op == ReduceOp::Mean ? divide_for_mean(total, static_cast<double>(count)) : total;
+}
+
+/// Whether a value that this process has once is its only replica's, and other workers have their own.
+bool is_own_of_worker(const StrategyImpl& strategy, const ErasedValue& value) {
+  return value.kind == ErasedValue::Kind::Plain && strategy.num_workers() > 1 && strategy.num_local_replicas() == 1;
 }
 
 void check_has_sum(const StrategyImpl& strategy, ReduceOp op, const ErasedValue& value) {
@@ -83,23 +96,35 @@ void check_has_sum(const StrategyImpl& strategy, ReduceOp op, const ErasedValue&
 }  // namespace
 
 at::Tensor reduce_erased(const StrategyImpl& strategy, ReduceOp op, const ErasedValue& value, const ReduceAxis& axis) {
-  const bool same_everywhere = value.kind != ErasedValue::Kind::PerReplica;
+  const bool same_everywhere =
+      value.kind != ErasedValue::Kind::PerReplica && !is_own_of_worker(strategy, value);
   if (same_everywhere && strategy.distributes_values()) check_has_sum(strategy, op, value);
   if (axis.has_value()) {
-    return reduce_along(strategy, op, same_everywhere ? std::vector{value.components[0]} : value.components, *axis);
+    return reduce_along(strategy, op, same_everywhere ? std::vector{value.components[0]} : value.components, *axis,
+                        same_everywhere);
   }
   if (!strategy.distributes_values() && value.components.size() == 1) return value.components[0];
   if (same_everywhere) return value.components[0];
-  return strategy.cross_device_ops().reduce(op, per_replica(value.components), result_device())[0];
+  return strategy.cross_device_ops().reduce(op, per_replica(strategy.of_all_replicas(value.components)),
+                                            result_device())[0];
 }
 
 at::Tensor gather_erased(const StrategyImpl& strategy, const ErasedValue& value, int64_t axis) {
-  if (value.kind == ErasedValue::Kind::Plain) return value.components[0];
-  return strategy.cross_device_ops().gather(per_replica(value.components), result_device(), axis)[0];
+  if (value.kind == ErasedValue::Kind::Plain && !is_own_of_worker(strategy, value)) return value.components[0];
+  at::Tensor here = strategy.cross_device_ops().gather(per_replica(value.components), result_device(), axis)[0];
+  return strategy.num_workers() == 1 ? here : strategy.worker_group().all_gather(here, axis);
 }
 
 IndexedSlices reduce_slices(const StrategyImpl& strategy, ReduceOp op, const std::vector<IndexedSlices>& slices) {
-  return strategy.cross_device_ops().reduce(op, PerReplica<IndexedSlices>(slices), result_device())[0];
+  if (strategy.num_workers() == 1) {
+    return strategy.cross_device_ops().reduce(op, PerReplica<IndexedSlices>(slices), result_device())[0];
+  }
+  IndexedSlices all =
+      strategy.cross_device_ops().reduce(ReduceOp::Sum, PerReplica<IndexedSlices>(slices), result_device())[0];
+  all.indices = strategy.worker_group().all_gather(all.indices);
+  all.values = strategy.worker_group().all_gather(all.values);
+  if (op == ReduceOp::Mean) all.values = divide_for_mean(all.values, strategy.num_replicas_in_sync());
+  return all;
 }
 
 void fail_gather_slices() {

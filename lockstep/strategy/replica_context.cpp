@@ -115,7 +115,7 @@ void ReplicaContext::check_current(const char* operation) const {
                          replica_, " was kept after its run had ended; call get_replica_context() in every run");
 }
 
-int ReplicaContext::replica_id_in_sync_group() const { return replica_; }
+int ReplicaContext::replica_id_in_sync_group() const { return strategy_ ? strategy_->global_replica(replica_) : 0; }
 
 int ReplicaContext::num_replicas_in_sync() const { return strategy_ ? strategy_->num_replicas_in_sync() : 0; }
 

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <source_location>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -15,6 +16,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/nest.h"
 #include "lockstep/base/reduce_op.h"
+#include "lockstep/comm/call_site.h"
 #include "lockstep/comm/options.h"
 #include "lockstep/strategy/context.h"
 #include "lockstep/strategy/reduce_value.h"
@@ -58,13 +60,15 @@ class LOCKSTEP_API ReplicaContext {
   /// Gradients flow: the gradient of an all-sum is the all-sum of the gradients, and likewise for the mean. Min and max
   /// have none.
   template <class T>
-  T all_reduce(ReduceOp op, const T& value, const CommunicationOptions& options = {}) const;
+  T all_reduce(ReduceOp op, const T& value, const CommunicationOptions& options = {},
+               const std::source_location& where = std::source_location::current()) const;
 
   /// Concatenates each tensor of a nest over all replicas, along `axis`; sizes along it may differ. Gradients flow.
   template <class T>
-  T all_gather(const T& value, int64_t axis, const CommunicationOptions& options = {}) const;
+  T all_gather(const T& value, int64_t axis, const CommunicationOptions& options = {},
+               const std::source_location& where = std::source_location::current()) const;
 
-  /// Waits for all replicas, then calls `merge_fn(strategy, args...)` once, in cross-replica context, with the
+  /// Waits for all replicas of this worker, then calls `merge_fn(strategy, args...)` once, in cross-replica context, with the
   /// arguments of all replicas regrouped; each replica gets its part of the result. Replica 0's function is the one
   /// that is called.
   template <class F, class... Args>
@@ -145,7 +149,9 @@ class CollectiveLeaves {
 }  // namespace detail
 
 template <class T>
-T ReplicaContext::all_reduce(ReduceOp op, const T& value, const CommunicationOptions& options) const {
+T ReplicaContext::all_reduce(ReduceOp op, const T& value, const CommunicationOptions& options,
+                             const std::source_location& where) const {
+  const comm::CallSiteScope site(where);
   check_current("all_reduce");
   detail::CollectiveLeaves leaves(value);
   T result = value;
@@ -163,7 +169,9 @@ T ReplicaContext::all_reduce(ReduceOp op, const T& value, const CommunicationOpt
 }
 
 template <class T>
-T ReplicaContext::all_gather(const T& value, int64_t axis, const CommunicationOptions& options) const {
+T ReplicaContext::all_gather(const T& value, int64_t axis, const CommunicationOptions& options,
+                             const std::source_location& where) const {
+  const comm::CallSiteScope site(where);
   check_current("all_gather");
   detail::CollectiveLeaves leaves(value);
   if (!leaves.slices.empty()) detail::fail_gather_in_replica();
@@ -193,7 +201,7 @@ template <class Merged, class F, class Args>
 auto ReplicaContext::merge_with_others(F& call_merge, const Args& args) const {
   using Kept = std::conditional_t<std::is_void_v<Merged>, std::monostate, Merged>;
   std::vector<void*> everybody{const_cast<Args*>(&args)};
-  const bool alone = num_replicas_in_sync() == 1;
+  const bool alone = detail::num_local_replicas(*strategy_) == 1;
   if (!alone) {
     detail::meet_for_merge(*strategy_, replica_, "merge_call", everybody[0], typeid(Args),
                            [&](at::ArrayRef<void*> all) { everybody = all.vec(); });

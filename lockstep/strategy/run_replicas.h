@@ -19,6 +19,7 @@ class StrategyImpl;
 
 LOCKSTEP_API void call_for_each_replica(StrategyImpl& strategy, c10::function_ref<void(int)> body);
 LOCKSTEP_API int num_local_replicas(const StrategyImpl& strategy);
+LOCKSTEP_API int global_replica(const StrategyImpl& strategy, int local);
 LOCKSTEP_API bool distributes_values(const StrategyImpl& strategy);
 
 template <class F, class... Args>

@@ -24,7 +24,8 @@ char* bytes_at(const at::Tensor& tensor, int64_t element) {
 }  // namespace
 
 SharedUpdate::SharedUpdate(const std::vector<UpdateChunk>& chunks, const std::vector<at::Tensor>& parameters,
-                           const std::vector<size_t>& groups, const MakeOptimizer& make) {
+                           const std::vector<size_t>& groups, const MakeOptimizer& make)
+    : parameters_(parameters) {
   for (const UpdateChunk& where : chunks) {
     Chunk chunk{where, groups[where.parameter], {}, {}, nullptr};
     const at::Tensor& whole = parameters[where.parameter];
@@ -58,13 +59,14 @@ bool SharedUpdate::load_gradient(Chunk& chunk, int owner, int thread, const std:
   }
   bool any = false;
   std::vector<const void*> sources;
+  const at::ScalarType dtype = chunk.parameter.scalar_type();
+  const int64_t skipped = begin * static_cast<int64_t>(c10::elementSize(dtype));
   for (const UpdateOffer* offer : offers) {
-    const at::Tensor& gradient = offer->gradients[parameter];
-    any = any || gradient.defined();
-    sources.push_back(gradient.defined() ? bytes_at(gradient, begin) : kZeros.data());
+    const char* const gradient = offer->parameters[parameter].gradient;
+    any = any || gradient != nullptr;
+    sources.push_back(gradient != nullptr ? gradient + skipped : kZeros.data());
   }
   if (!any) return false;
-  const at::ScalarType dtype = chunk.parameter.scalar_type();
   const at::Tensor& sum = scratch(dtype, thread);
   void* const target = sum.data_ptr();
   comm::reduce_kernel(dtype, ReduceOp::Sum, sources.size())(sources, {&target, 1}, end - begin);
@@ -75,15 +77,16 @@ bool SharedUpdate::load_gradient(Chunk& chunk, int owner, int thread, const std:
 void SharedUpdate::update(Chunk& chunk, int owner, int thread, const std::vector<const UpdateOffer*>& offers,
                           const std::vector<torch::optim::OptimizerParamGroup>& options) {
   const auto& [parameter, begin, end] = chunk.where;
-  const at::Tensor& whole = (*offers[owner]->parameters)[parameter];
+  const at::Tensor& whole = parameters_[parameter];
   if (!load_gradient(chunk, owner, thread, offers)) return;
   if (chunk.parameter.data_ptr() != bytes_at(whole, begin)) point_at(chunk.parameter, whole, begin, end);
   chunk.optimizer->param_groups()[0].set_options(options[chunk.group].options().clone());
   chunk.optimizer->step();
+  const int64_t width = whole.element_size();
   for (size_t replica = 0; replica < offers.size(); ++replica) {
     if (static_cast<int>(replica) == owner) continue;
-    std::memcpy(bytes_at((*offers[replica]->parameters)[parameter], begin), chunk.parameter.data_ptr(),
-                (end - begin) * whole.element_size());
+    std::memcpy(offers[replica]->parameters[parameter].data + begin * width, chunk.parameter.data_ptr(),
+                (end - begin) * width);
   }
 }
 

@@ -7,35 +7,23 @@
 
 #include <torch/optim/optimizer.h>
 
+#include "lockstep/strategy/update_offer.h"
 #include "lockstep/strategy/update_plan.h"
 
 /// Inside: one replica's part of the shared update (see optimizer_core.h).
 namespace lockstep::detail {
-
-/// What a replica shows the others for one update.
-struct UpdateOffer {
-  /// Its gradients, contiguous; undefined where a parameter took no part.
-  std::vector<at::Tensor> gradients;
-  /// Its parameters and averaged buffers.
-  const std::vector<at::Tensor>* parameters = nullptr;
-  const std::vector<at::Tensor>* buffers = nullptr;
-  /// Whether the gradients are the sums over all replicas already.
-  bool reduced = false;
-
-  bool has_sparse(size_t parameter) const { return gradients[parameter].defined() && gradients[parameter].is_sparse(); }
-};
 
 /// The chunks that one replica updates for all, each with an optimizer of its own.
 class SharedUpdate {
  public:
   using MakeOptimizer = std::function<std::unique_ptr<torch::optim::Optimizer>(at::Tensor slice, size_t group)>;
 
-  /// `parameters` are the owning replica's; `groups[p]` is the parameter group of parameter p.
+  /// `parameters` are the owning replica's, and must outlive this; `groups[p]` is the parameter group of parameter p.
   SharedUpdate(const std::vector<UpdateChunk>& chunks, const std::vector<at::Tensor>& parameters,
                const std::vector<size_t>& groups, const MakeOptimizer& make);
 
   /// Reduces, updates and writes all chunks of parameters that `skip` does not name, for all replicas of `offers`.
-  /// `owner` is this replica; `options` are the parameter groups that hold for all.
+  /// `owner` is this replica's place among them; `options` are the parameter groups that hold for all.
   void apply(int owner, const std::vector<const UpdateOffer*>& offers, const std::vector<char>& skip,
              const std::vector<torch::optim::OptimizerParamGroup>& options);
 
@@ -53,6 +41,7 @@ class SharedUpdate {
   bool load_gradient(Chunk& chunk, int owner, int thread, const std::vector<const UpdateOffer*>& offers);
   const at::Tensor& scratch(at::ScalarType dtype, int thread);
 
+  const std::vector<at::Tensor>& parameters_;
   std::vector<Chunk> chunks_;
   /// For each dtype one buffer for each thread that may work for this replica.
   std::map<at::ScalarType, std::vector<at::Tensor>> scratch_;

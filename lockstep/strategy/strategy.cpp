@@ -22,7 +22,7 @@ int Strategy::num_replicas_in_sync() const { return impl_->num_replicas_in_sync(
 
 StrategyExtended Strategy::extended() const { return StrategyExtended(impl_); }
 
-std::shared_ptr<ClusterResolver> Strategy::cluster_resolver() const { return nullptr; }
+std::shared_ptr<ClusterResolver> Strategy::cluster_resolver() const { return impl_->cluster_resolver(); }
 
 RuntimeConfig Strategy::update_config_proto(const RuntimeConfig& config) const {
   RuntimeConfig updated = config;
@@ -58,6 +58,8 @@ void call_for_each_replica(StrategyImpl& strategy, c10::function_ref<void(int)> 
 }
 
 int num_local_replicas(const StrategyImpl& strategy) { return strategy.num_local_replicas(); }
+
+int global_replica(const StrategyImpl& strategy, int local) { return strategy.global_replica(local); }
 
 bool distributes_values(const StrategyImpl& strategy) { return strategy.distributes_values(); }
 

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <source_location>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -10,6 +11,7 @@
 
 #include "lockstep/api.h"
 #include "lockstep/base/reduce_op.h"
+#include "lockstep/comm/call_site.h"
 #include "lockstep/comm/options.h"
 #include "lockstep/strategy/context.h"
 #include "lockstep/strategy/distributed_dataset.h"
@@ -99,14 +101,18 @@ class LOCKSTEP_API Strategy : public DocumentedNames<Strategy> {
   /// all examples. A value that is the same on all replicas is its own mean, and has no sum.
   /// The result is on the current device, or on the CPU.
   template <class T>
-  auto reduce(ReduceOp op, const T& value, const ReduceAxis& axis = {}) const {
+  auto reduce(ReduceOp op, const T& value, const ReduceAxis& axis = {},
+              const std::source_location& where = std::source_location::current()) const {
+    const comm::CallSiteScope site(where);
     detail::check_cross_replica(*impl_, "reduce");
     return detail::reduce_nest(*impl_, op, value, axis);
   }
 
   /// Concatenates the values of all replicas along `axis`, leaf by leaf; sizes along it may differ.
   template <class T>
-  auto gather(const T& value, int64_t axis) const {
+  auto gather(const T& value, int64_t axis,
+              const std::source_location& where = std::source_location::current()) const {
+    const comm::CallSiteScope site(where);
     detail::check_cross_replica(*impl_, "gather", "use get_replica_context().all_gather()");
     return detail::gather_nest(*impl_, value, axis);
   }
@@ -124,14 +130,15 @@ class LOCKSTEP_API Strategy : public DocumentedNames<Strategy> {
   /// Returns the copies of a variable.
   std::vector<at::Tensor> local_results(const Variable& variable) const;
 
-  /// Calls `value_fn(ValueContext)` for every replica, in order, and returns the values as a distributed value.
+  /// Calls `value_fn(ValueContext)` for every replica of this worker, in order, and returns the values as a distributed
+  /// value.
   template <class F>
   auto distribute_values_from_function(F&& value_fn) const {
     using Value = std::remove_cvref_t<std::invoke_result_t<F&, const ValueContext&>>;
     const int num_replicas = num_replicas_in_sync();
     std::vector<Value> values;
-    for (int replica = 0; replica < num_replicas; ++replica) {
-      values.push_back(value_fn(ValueContext{replica, num_replicas}));
+    for (int replica = 0; replica < detail::num_local_replicas(*impl_); ++replica) {
+      values.push_back(value_fn(ValueContext{detail::global_replica(*impl_, replica), num_replicas}));
     }
     return regroup(values, detail::distributes_values(*impl_) ? Wrap::Always : Wrap::WhereDifferent);
   }

@@ -45,10 +45,15 @@ std::shared_ptr<Variable::Impl> make_variable(detail::StrategyImpl& strategy, co
     }
   }
   const bool gradients = impl->trainable() && (at::isFloatingType(dtype) || at::isComplexType(dtype));
+  at::Tensor first = initial.detach().to(strategy.devices()[0].torch_device, dtype, /*non_blocking=*/false,
+                                         /*copy=*/true);
+  strategy.take_from_first_worker({first});
   for (const LogicalDevice& device : strategy.devices()) {
-    at::Tensor copy = initial.detach().to(device.torch_device, dtype, /*non_blocking=*/false, /*copy=*/true);
-    impl->components.push_back(copy.set_requires_grad(gradients));
+    at::Tensor copy =
+        impl->components.empty() ? first : first.to(device.torch_device, dtype, /*non_blocking=*/false, /*copy=*/true);
+    impl->components.push_back(copy);
   }
+  for (at::Tensor& copy : impl->components) copy.set_requires_grad(gradients);
   return impl;
 }
 
@@ -100,9 +105,13 @@ ReduceOp aggregation_op(const Variable::Impl& impl) {
   return impl.options.aggregation == VariableAggregation::Sum ? ReduceOp::Sum : ReduceOp::Mean;
 }
 
+/// The copies of all replicas as one value: all workers read it together.
 at::Tensor aggregated(const Variable::Impl& impl) {
-  if (impl.options.aggregation == VariableAggregation::OnlyFirstReplica) return impl.components[0];
-  return detail::tree_reduce(aggregation_op(impl), impl.components);
+  if (impl.options.aggregation == VariableAggregation::OnlyFirstReplica) {
+    if (impl.strategy->num_workers() == 1) return impl.components[0];
+    return impl.strategy->worker_group().broadcast(impl.components[0], 0);
+  }
+  return detail::tree_reduce(aggregation_op(impl), impl.strategy->of_all_replicas(impl.components));
 }
 
 /// The copy on the device of the innermost device scope, or the first one.

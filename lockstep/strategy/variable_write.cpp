@@ -48,7 +48,9 @@ void write_all(const Variable::Impl& impl, Write write, const VariableOperand& v
       impl.options.name, "; assign inside `run`");
   for (int i = 0; i < impl.num_components(); ++i) {
     const at::Tensor& whole = value.at(i);
-    const at::Tensor part = splits ? part_of_sum(whole, impl.components[i], i, impl.num_components()) : whole;
+    const at::Tensor part = splits ? part_of_sum(whole, impl.components[i], impl.strategy->global_replica(i),
+                                                 impl.strategy->num_replicas_in_sync())
+                                   : whole;
     write_component(write, impl.components[i], part);
   }
 }
@@ -59,7 +61,7 @@ bool is_zero(const at::Tensor& number) { return number.item().toDouble() == 0.0;
 at::Tensor combine_writes(const Variable::Impl& impl, int replica, const VariableOperand& value) {
   const at::Tensor& component = impl.components[replica];
   const at::Tensor own = value.at(replica).detach().to(component.device(), component.scalar_type());
-  const bool several = impl.num_components() > 1;
+  const bool several = impl.strategy->num_replicas_in_sync() > 1;
   switch (impl.options.aggregation) {
     case VariableAggregation::None:
       return own;
@@ -123,11 +125,13 @@ void write_rows_of(RowWrite write, at::Tensor component, const IndexedSlices& gi
   }
 }
 
+/// The rows that replica 0 writes; replicas may write different numbers of them.
 IndexedSlices rows_of_first(const Variable::Impl& impl, int replica, const IndexedSlices& rows) {
-  IndexedSlices first;
-  IndexedSlices mine = rows;
-  detail::meet_for_merge(*impl.strategy, replica, "scatter", &mine, typeid(IndexedSlices),
-                         [&](at::ArrayRef<void*> all) { first = *static_cast<const IndexedSlices*>(all[0]); });
+  const comm::Group& group = impl.strategy->group(replica);
+  const int64_t count = group.broadcast(at::scalar_tensor(rows.indices.size(0), at::kLong), 0).item<int64_t>();
+  IndexedSlices first = rows;
+  first.indices = group.all_gather(rows.indices, 0).narrow(0, 0, count);
+  first.values = group.all_gather(rows.values, 0).narrow(0, 0, count);
   return first;
 }
 
@@ -138,7 +142,7 @@ IndexedSlices combine_rows(const Variable::Impl& impl, int replica, const Indexe
     case VariableAggregation::Mean:
       return get_replica_context().all_reduce(ReduceOp::Mean, rows);
     case VariableAggregation::OnlyFirstReplica:
-      return impl.num_components() > 1 ? rows_of_first(impl, replica, rows) : rows;
+      return impl.strategy->num_replicas_in_sync() > 1 ? rows_of_first(impl, replica, rows) : rows;
     case VariableAggregation::None:
       break;
   }

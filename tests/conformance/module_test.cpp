@@ -24,8 +24,8 @@ TEST_P(ModuleTest, StartsAsPlainLibTorchDoesWithTheSameSeed) {
   auto scope = strategy.scope();
   auto model = module<Mlp>();
   EXPECT_TRUE(torch::equal(torch::rand({3}), next)) << "as many random numbers are drawn as for one module";
-  ASSERT_EQ(model.num_replicas(), named.replicas);
-  for (int i = 0; i < named.replicas; ++i) {
+  ASSERT_EQ(model.num_replicas(), named.local);
+  for (int i = 0; i < named.local; ++i) {
     for (size_t p = 0; p < plain->parameters().size(); ++p) {
       const auto copy = model.replica(i).parameters()[p];
       EXPECT_EQ(copy.device(), named.device);
@@ -40,7 +40,7 @@ TEST_P(ModuleTest, EachReplicaSeesItsOwn) {
   auto model = module<Mlp>();
   strategy.run([&] {
     const int id = get_replica_context().replica_id_in_sync_group();
-    EXPECT_EQ(&*model, &model.replica(id));
+    EXPECT_EQ(&*model, &model.replica(id - named.first));
     EXPECT_EQ(model(torch::zeros({2, 36}, torch::TensorOptions(torch::kDouble).device(named.device))).size(0), 2);
   });
   EXPECT_EQ(&*model, &model.replica(0));
@@ -64,7 +64,7 @@ TEST_P(ModuleTest, DoesNotShareModulesGivenAsArguments) {
   auto scope = strategy.scope();
   auto model = module<torch::nn::Sequential>(torch::nn::Linear(3, 4), torch::nn::ReLU(), torch::nn::Linear(4, 2));
   auto made = module_from([] { return torch::nn::Sequential(torch::nn::Linear(3, 4), torch::nn::Linear(4, 2)); });
-  for (int i = 1; i < named.replicas; ++i) {
+  for (int i = 1; i < named.local; ++i) {
     EXPECT_FALSE(model.replica(i).parameters()[0].is_alias_of(model.replica(0).parameters()[0]));
     EXPECT_TRUE(torch::equal(model.replica(i).parameters()[0], model.replica(0).parameters()[0]));
     EXPECT_FALSE(made.replica(i).parameters()[0].is_alias_of(made.replica(0).parameters()[0]));
@@ -79,11 +79,11 @@ TEST_P(ModuleTest, BroadcastsTheFirstReplica) {
     model->weight.fill_(7);
   }
   model.broadcast();
-  for (int i = 0; i < named.replicas; ++i) EXPECT_EQ(model.replica(i).weight.min().item<float>(), 7);
+  for (int i = 0; i < named.local; ++i) EXPECT_EQ(model.replica(i).weight.min().item<float>(), 7);
 }
 
 TEST_P(ModuleTest, IsNotMadeInsideAReplica) {
-  if (named.replicas == 1) return;
+  if (named.local == 1) return;
   EXPECT_THROW(strategy.run([] { module<torch::nn::Linear>(3, 2); }), ContextError);
 }
 

@@ -265,6 +265,7 @@ TEST_P(OptimizerTest, IsForReplicas) {
   auto model = module<Mlp>();
   auto sgd = optimizer<torch::optim::SGD>(model, 0.5);
   EXPECT_THROW(sgd.step(), ContextError);
+  if (named.has_workers()) return;  // the workers without replica 0 would see no error
   EXPECT_THROW(strategy.run([&] {
     if (get_replica_context().replica_id_in_sync_group() == 0) sgd.step();
   }),

@@ -14,9 +14,15 @@ namespace lockstep::conformance {
 
 struct NamedStrategy {
   std::string name;
+  /// Of all workers together.
   int replicas;
   c10::Device device;
   std::function<Strategy()> make;
+  /// Replicas of this process, and the number of the first of them.
+  int local = replicas;
+  int first = 0;
+
+  bool has_workers() const { return local < replicas; }
 };
 
 inline std::ostream& operator<<(std::ostream& out, const NamedStrategy& strategy) { return out << strategy.name; }
@@ -38,8 +44,24 @@ inline NamedStrategy one_device(const std::string& type, c10::Device device) {
   return {"OneDevice" + type, 1, device, [=] { return Strategy(OneDeviceStrategy(type + ":0")); }};
 }
 
+/// Where a launcher has started several workers: the strategy that spans them, with one and two replicas each.
+inline std::vector<NamedStrategy> worker_strategies(const WorkerPlace& place) {
+  std::vector<NamedStrategy> all;
+  for (int local = 1; local <= 2; ++local) {
+    all.push_back({c10::str("Workers", place.num_workers, "x", local), place.num_workers * local, at::kCPU,
+                   [=] {
+                     set_logical_devices("CPU", 4);
+                     return Strategy(MultiWorkerMirroredStrategy(nullptr, {}, device_names("CPU", local)));
+                   },
+                   local, place.index * local});
+  }
+  return all;
+}
+
 /// All strategies on this machine: on CPUs always, on a GPU where there is one (also two logical ones on one card).
 inline std::vector<NamedStrategy> all_strategies() {
+  const auto place = worker_place(*resolve_cluster());
+  if (place && place->num_workers > 1) return worker_strategies(*place);
   std::vector<NamedStrategy> all{one_device("CPU", at::kCPU)};
   for (int replicas = 1; replicas <= 4; ++replicas) all.push_back(mirrored("CPU", replicas, at::kCPU));
   if (!list_physical_devices("GPU").empty()) {
@@ -50,11 +72,16 @@ inline std::vector<NamedStrategy> all_strategies() {
   return all;
 }
 
+/// Those of this process, out of a value for each replica.
+inline PerReplica<torch::Tensor> local_values(const NamedStrategy& strategy, const std::vector<torch::Tensor>& all) {
+  std::vector<torch::Tensor> here;
+  for (int i = 0; i < strategy.local; ++i) here.push_back(all.at(strategy.first + i).to(strategy.device));
+  return PerReplica<torch::Tensor>(here);
+}
+
 /// Gives each replica its part of a batch: equal parts, the first ones one larger where it does not divide.
 inline PerReplica<torch::Tensor> split(const NamedStrategy& strategy, const torch::Tensor& batch) {
-  std::vector<torch::Tensor> parts;
-  for (const torch::Tensor& part : batch.tensor_split(strategy.replicas)) parts.push_back(part.to(strategy.device));
-  return PerReplica<torch::Tensor>(parts);
+  return local_values(strategy, batch.tensor_split(strategy.replicas));
 }
 
 }  // namespace lockstep::conformance

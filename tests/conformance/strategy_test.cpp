@@ -33,7 +33,8 @@ TEST_P(StrategyTest, RunCallsEveryReplicaOnItsDevice) {
     EXPECT_EQ(context.devices(), std::vector<std::string>{current_device()});
     return context.replica_id_in_sync_group();
   }));
-  for (int i = 0; i < named.replicas; ++i) EXPECT_EQ(ids[i], i);
+  ASSERT_EQ(static_cast<int>(ids.size()), named.local);
+  for (int i = 0; i < named.local; ++i) EXPECT_EQ(ids[i], named.first + i);
 }
 
 TEST_P(StrategyTest, ReduceCombinesReplicas) {
@@ -49,7 +50,7 @@ TEST_P(StrategyTest, ReduceCombinesReplicas) {
 TEST_P(StrategyTest, ReduceAlongTheBatchWeighsEveryExampleAlike) {
   const auto parts = uneven();
   const auto all = torch::cat(parts).cpu();
-  const auto value = strategy.run([](torch::Tensor part) { return part * 1; }, PerReplica<torch::Tensor>(parts));
+  const auto value = strategy.run([](torch::Tensor part) { return part * 1; }, local_values(named, parts));
   EXPECT_TRUE(torch::allclose(strategy.reduce("sum", value, 0).cpu(), all.sum(0)));
   EXPECT_TRUE(torch::allclose(strategy.reduce("mean", value, 0).cpu(), all.mean(0)));
   EXPECT_TRUE(torch::allclose(strategy.reduce("mean", value, {0, 1}).cpu(), all.mean()));
@@ -57,10 +58,10 @@ TEST_P(StrategyTest, ReduceAlongTheBatchWeighsEveryExampleAlike) {
 
 TEST_P(StrategyTest, GatherConcatenates) {
   const auto parts = uneven();
-  const auto value = strategy.run([](torch::Tensor part) { return part * 1; }, PerReplica<torch::Tensor>(parts));
+  const auto value = strategy.run([](torch::Tensor part) { return part * 1; }, local_values(named, parts));
   EXPECT_TRUE(torch::equal(strategy.gather(value, 0).cpu(), torch::cat(parts).cpu()));
   const auto everywhere = strategy.local_results(strategy.run(
-      [](torch::Tensor part) { return get_replica_context().all_gather(part, 0); }, PerReplica<torch::Tensor>(parts)));
+      [](torch::Tensor part) { return get_replica_context().all_gather(part, 0); }, local_values(named, parts)));
   for (const auto& gathered : everywhere) EXPECT_TRUE(torch::equal(gathered.cpu(), torch::cat(parts).cpu()));
 }
 
@@ -106,7 +107,30 @@ TEST_P(StrategyTest, MergeCallSeesAllReplicas) {
   for (const auto& total : totals) EXPECT_EQ(total.item<double>(), named.replicas * (named.replicas + 1) / 2.0);
 }
 
+TEST_P(StrategyTest, ErrorsOnOneWorkerEndTheJobAndANewStrategyBeginsAnother) {
+  if (!named.has_workers()) GTEST_SKIP() << "one process";
+  for (int i = 0; i < 3; ++i) {
+    std::string error;
+    try {
+      strategy.run([&] {
+        const ReplicaContext context = get_replica_context();
+        if (context.replica_id_in_sync_group() == named.replicas - 1) throw std::domain_error("out of data");
+        context.all_reduce("sum", on_device(torch::ones({4})));
+      });
+    } catch (const WorkerError& thrown) {
+      error = thrown.what_without_backtrace();
+    } catch (const std::exception& thrown) {
+      error = thrown.what();
+    }
+    EXPECT_NE(error.find("out of data"), std::string::npos) << error;
+    strategy = named.make();
+    const auto sum = strategy.run([&] { return get_replica_context().all_reduce("sum", on_device(torch::ones({4}))); });
+    EXPECT_EQ(sum[0][0].item<float>(), named.replicas);
+  }
+}
+
 TEST_P(StrategyTest, ErrorsInOneReplicaEndTheRun) {
+  if (named.has_workers()) GTEST_SKIP() << "several processes";
   for (int i = 0; i < 20; ++i) {
     EXPECT_THROW(strategy.run([&] {
       const ReplicaContext context = get_replica_context();

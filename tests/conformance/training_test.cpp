@@ -82,7 +82,7 @@ void expect_equal_training(const NamedStrategy& named, int64_t batch, const Opti
   const auto batches = make_batches(batch);
   const auto plain = train_plain<M, O>(batches, options);
   const auto copies = train<M, O>(named, batches, options);
-  ASSERT_EQ(static_cast<int>(copies.size()), named.replicas);
+  ASSERT_EQ(static_cast<int>(copies.size()), named.local);
   for (const auto& copy : copies) {
     expect_close(copy, plain);
     expect_same_bits(copy, copies[0]);
