@@ -32,12 +32,15 @@ struct Engine {
   std::string (*why_not)();
   /// Its version and what is special about it, for people.
   std::string (*remark)();
+  /// The engine's own all-reduce, a sum in place, for measuring against; null where there is none. `transport` is one
+  /// of this engine's, and nothing else uses it meanwhile.
+  void (*all_reduce)(Transport& transport, float* data, size_t count) = nullptr;
 };
 
 using EngineEntry = const Engine* (*)();
 
 /// Returns the engine of that name. Throws CollectiveError with the loader's words where it cannot be opened.
-const Engine& load_engine(std::string_view name);
+LOCKSTEP_API const Engine& load_engine(std::string_view name);
 
 /// What the table of backends says of an engine.
 struct EngineState {

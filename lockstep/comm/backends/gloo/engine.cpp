@@ -1,4 +1,6 @@
+#include <gloo/allreduce.h>
 #include <gloo/config.h>
+#include <gloo/math.h>
 
 #include "lockstep/comm/backends/gloo/device.h"
 #include "lockstep/comm/backends/gloo/gloo_transport.h"
@@ -6,6 +8,14 @@
 
 namespace lockstep::comm {
 namespace {
+
+void all_reduce(Transport& transport, float* data, size_t count) {
+  gloo::AllreduceOptions options(static_cast<GlooTransport&>(transport).context());
+  options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
+  options.setOutput(data, count);
+  options.setReduceFunction([](void* sum, const void* a, const void* b, size_t n) { gloo::sum<float>(sum, a, b, n); });
+  gloo::allreduce(options);
+}
 
 constexpr Engine kGloo{
     .make_transport = [](Job& job, const TransportOptions& options) -> std::shared_ptr<Transport> {
@@ -17,6 +27,7 @@ constexpr Engine kGloo{
           return "Gloo " + std::to_string(GLOO_VERSION_MAJOR) + "." + std::to_string(GLOO_VERSION_MINOR) + "." +
                  std::to_string(GLOO_VERSION_PATCH) + " " + gloo_encryption();
         },
+    .all_reduce = &all_reduce,
 };
 
 }  // namespace

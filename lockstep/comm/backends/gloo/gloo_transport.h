@@ -20,6 +20,9 @@ class GlooTransport : public TransportBase {
   GlooTransport(Job& job, const TransportOptions& options);
   ~GlooTransport() override;
 
+  /// What Gloo's own collectives take. Valid as long as the transport.
+  std::shared_ptr<gloo::Context> context() const { return {std::shared_ptr<void>(), mesh_.get()}; }
+
  private:
   /// One buffer carries all messages of a lane: it stands for the whole memory, and each message is an offset in it, so
   /// that nothing is allocated for an exchange, and a failure of any peer wakes the lane up.

@@ -1,7 +1,10 @@
 #include <array>
+#include <limits>
 
 #include <mpi.h>
 
+#include "lockstep/base/error.h"
+#include "lockstep/comm/backends/mpi/communicators.h"
 #include "lockstep/comm/backends/mpi/mpi_transport.h"
 #include "lockstep/comm/engine_module.h"
 
@@ -16,12 +19,22 @@ std::string library_version() {
   return words.substr(0, words.find(','));
 }
 
+void all_reduce(Transport& transport, float* data, size_t count) {
+  LOCKSTEP_CHECK_VALUE(count <= std::numeric_limits<int>::max(),
+                       "[mpi] MPI_Allreduce counts elements in an int: count=", count);
+  const MPI_Comm communicator = static_cast<MpiTransport&>(transport).communicator();
+  const int code = MPI_Allreduce(MPI_IN_PLACE, data, static_cast<int>(count), MPI_FLOAT, MPI_SUM, communicator);
+  LOCKSTEP_CHECK_COLLECTIVE(code == MPI_SUCCESS, "[mpi] MPI_Allreduce failed: count=", count,
+                            "; MPI says: ", mpi_words(code));
+}
+
 constexpr Engine kMpi{
     .make_transport = [](Job& job, const TransportOptions& options) -> std::shared_ptr<Transport> {
       return std::make_shared<MpiTransport>(job, options);
     },
     .why_not = [] { return std::string(); },
     .remark = &library_version,
+    .all_reduce = &all_reduce,
 };
 
 }  // namespace

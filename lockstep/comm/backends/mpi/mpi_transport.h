@@ -16,6 +16,8 @@ class MpiTransport : public TransportBase {
   MpiTransport(Job& job, const TransportOptions& options);
   ~MpiTransport() override;
 
+  MPI_Comm communicator() const { return communicator_; }
+
  private:
   /// What the messages of an exchange become, kept from one to the next.
   struct Lane {
