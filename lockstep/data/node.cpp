@@ -42,7 +42,9 @@ std::string describe(const Node& node) {
 }
 
 uint64_t random_seed(std::optional<uint64_t> seed, uint64_t depth, const Iteration& iteration) {
-  const uint64_t base = seed ? *seed : at::detail::getDefaultCPUGenerator().current_seed();
+  const uint64_t base = seed              ? *seed
+                        : iteration.seed ? *iteration.seed
+                                         : at::detail::getDefaultCPUGenerator().current_seed();
   SmallRandom mix(base);
   const uint64_t first = mix.next() ^ (depth * 0x9e3779b97f4a7c15);
   return SmallRandom(first + iteration.epoch).next();

@@ -27,6 +27,8 @@ struct LOCKSTEP_API Iteration {
   uint64_t epoch = 0;
   /// Whether batches are made in page-locked memory, from which a GPU can copy by itself.
   bool pin_memory = false;
+  /// Where random numbers start that were given no seed: what the workers of a job have agreed on. Nothing: LibTorch's.
+  std::optional<uint64_t> seed = std::nullopt;
 
   /// The iteration number `index` inside this one; the first inside is this one itself.
   Iteration nested(uint64_t index) const;

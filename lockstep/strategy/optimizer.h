@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <source_location>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include <torch/optim/sgd.h>
 
 #include "lockstep/api.h"
+#include "lockstep/comm/call_site.h"
 #include "lockstep/strategy/module.h"
 #include "lockstep/strategy/optimizer_core.h"
 #include "lockstep/strategy/variable.h"
@@ -54,8 +56,10 @@ class Optimizer {
       : core_(std::make_shared<detail::OptimizerCore>(std::move(setup))) {}
 
   /// Backward, gradients summed over replicas, update; then gradients are forgotten.
-  void minimize(const at::Tensor& loss, const MinimizeOptions& options = {}) const {
-    loss.backward();
+  void minimize(const at::Tensor& loss, const MinimizeOptions& options = {},
+                const std::source_location& where = std::source_location::current()) const {
+    const comm::CallSiteScope site(where);
+    core_->backward(loss);
     if (options.clip_norm) {
       core_->reduce_gradients();
       core_->clip_gradients(*options.clip_norm);
@@ -65,7 +69,10 @@ class Optimizer {
   }
 
   /// Sums gradients over replicas, unless `reduce_gradients` did, and updates. Gradients stay until `zero_grad`.
-  void step() const { core_->step(); }
+  void step(const std::source_location& where = std::source_location::current()) const {
+    const comm::CallSiteScope site(where);
+    core_->step();
+  }
   /// The same for optimizers that evaluate the loss again and again, such as LBFGS: `closure` computes this replica's
   /// loss and gradients. Returns the sum of the first losses.
   at::Tensor step(const std::function<at::Tensor()>& closure) const { return core_->step(closure); }

@@ -13,11 +13,15 @@
 #include "lockstep/comm/reduce/reduce_kernel.h"
 #include "lockstep/strategy/context.h"
 #include "lockstep/strategy/cross_device_ops.h"
+#include "lockstep/strategy/gradient_buckets.h"
 #include "lockstep/strategy/optimizer.h"
 #include "lockstep/strategy/shared_update.h"
 
 namespace lockstep::detail {
 namespace {
+
+/// Large enough that a message costs more than its beginning, small enough that the first one goes early.
+constexpr int64_t kBytesPerBucket = 4 << 20;
 
 /// What one replica owns.
 struct Replica {
@@ -29,6 +33,8 @@ struct Replica {
   std::unique_ptr<torch::optim::Optimizer> own;
   bool own_is_stale = true;
   bool reduced = false;
+  /// Gradients that travel during backward, once it is known which parameters have dense ones.
+  std::unique_ptr<GradientBuckets> buckets;
 };
 
 bool can_be_shared(const at::Tensor& parameter) {
@@ -83,7 +89,9 @@ struct OptimizerCore::State {
               const std::vector<char>& present);
   void average_buffers(int replica, const Replica& own, const std::vector<const UpdateOffer*>& offers);
   void average_other_buffers(int replica, Replica& own);
-  void reduce(int replica, Replica& own, const std::vector<char>& present, bool replicated_only);
+  void reduce(int replica, Replica& own, const std::vector<char>& skip, const std::vector<char>& present);
+  bool finish_buckets(Replica& own);
+  void make_buckets(int replica, Replica& own, const std::vector<char>& present);
   at::Tensor step_own(Replica& own, const std::function<at::Tensor()>& closure);
 };
 
@@ -249,12 +257,30 @@ void OptimizerCore::State::average_buffers(int replica, const Replica& own,
   }
 }
 
-/// Sums gradients over replicas, in place: of all parameters, or of those that are updated in the replicated way.
-void OptimizerCore::State::reduce(int replica, Replica& own, const std::vector<char>& present, bool replicated_only) {
+/// Waits for the gradients that travel; false where none do.
+bool OptimizerCore::State::finish_buckets(Replica& own) {
+  if (!own.buckets || !own.buckets->is_begun()) return false;
+  own.buckets->finish();
+  return true;
+}
+
+/// From the second step on, gradients of parameters that were dense in the first one travel while backward computes.
+void OptimizerCore::State::make_buckets(int replica, Replica& own, const std::vector<char>& present) {
+  std::vector<char> taken(present.size(), 0);
+  for (size_t p = 0; p < present.size(); ++p) {
+    taken[p] = present[p] == kDense && own.parameters[p].requires_grad() && own.parameters[p].is_leaf() ? 1 : 0;
+  }
+  own.buckets = std::make_unique<GradientBuckets>(own.parameters, taken, setup.strategy->gradient_group(replica),
+                                                  kBytesPerBucket);
+}
+
+/// Sums gradients over replicas, in place, of all parameters that `skip` does not name.
+void OptimizerCore::State::reduce(int replica, Replica& own, const std::vector<char>& skip,
+                                  const std::vector<char>& present) {
   const comm::Group& group = setup.strategy->group(replica);
   std::vector<at::Tensor> dense;
   for (size_t p = 0; p < groups.size(); ++p) {
-    if (present[p] == kAbsent || (replicated_only && own.replicated[p] == 0)) continue;
+    if (present[p] == kAbsent || skip[p] != 0) continue;
     at::Tensor& gradient = own.parameters[p].mutable_grad();
     if (!gradient.defined()) gradient = at::zeros_like(own.parameters[p]);
     if (present[p] == kSparse) {
@@ -324,6 +350,19 @@ OptimizerCore::OptimizerCore(Setup setup) : state_(std::make_unique<State>(std::
 
 OptimizerCore::~OptimizerCore() = default;
 
+void OptimizerCore::backward(const at::Tensor& loss) {
+  int replica = 0;
+  Replica& own = state_->here("minimize", replica);
+  if (!own.buckets || own.reduced) return loss.backward();
+  own.buckets->begin();
+  try {
+    loss.backward();
+  } catch (...) {
+    own.buckets->abandon();
+    throw;
+  }
+}
+
 void OptimizerCore::step() {
   int replica = 0;
   Replica& own = state_->here("optimizer step", replica);
@@ -337,7 +376,11 @@ void OptimizerCore::step() {
     });
   }
   if (any(own.replicated)) {
-    if (!own.reduced && state_->several()) state_->reduce(replica, own, present, /*replicated_only=*/true);
+    if (!own.reduced && state_->several()) {
+      std::vector<char> shared;
+      for (const char replicated : own.replicated) shared.push_back(replicated != 0 ? 0 : 1);
+      state_->reduce(replica, own, shared, present);
+    }
     state_->step_own(own, nullptr);
   }
   if (state_->several()) state_->average_other_buffers(replica, own);
@@ -367,14 +410,25 @@ void OptimizerCore::reduce_gradients() {
   int replica = 0;
   Replica& own = state_->here("reduce_gradients", replica);
   if (own.reduced) return;
+  std::vector<char> travelled(own.parameters.size(), 0);
+  if (state_->finish_buckets(own)) {
+    for (size_t p = 0; p < travelled.size(); ++p) travelled[p] = own.buckets->holds(p) ? 1 : 0;
+  }
   std::vector<char> present;
   {
     UpdateOffer mine = state_->offer(own);
+    if (own.buckets) {
+      for (const size_t p : own.buckets->filled()) mine.parameters[p].presence = kAbsent;
+    }
     state_->meet(replica, "reduce_gradients", mine,
                  [&](const std::vector<const UpdateOffer*>& offers) { present = presence(offers); });
   }
   if (state_->by_messages()) present = presence(state_->setup.strategy->group(replica), std::move(present));
-  if (state_->several()) state_->reduce(replica, own, present, /*replicated_only=*/false);
+  if (state_->several()) state_->reduce(replica, own, travelled, present);
+  for (size_t p = 0; p < present.size(); ++p) {
+    if (travelled[p] != 0 && present[p] == kAbsent) own.parameters[p].mutable_grad().reset();
+  }
+  if (state_->by_messages() && !own.buckets) state_->make_buckets(replica, own, present);
   own.reduced = true;
 }
 

@@ -44,6 +44,9 @@ class LOCKSTEP_API OptimizerCore {
   explicit OptimizerCore(Setup setup);
   ~OptimizerCore();
 
+  /// Inside a replica: computes gradients. Where other workers are reached by messages, gradients are summed over
+  /// replicas while backward computes others.
+  void backward(const at::Tensor& loss);
   /// Inside a replica: sums gradients over replicas where that was not done, and updates.
   void step();
   at::Tensor step(const std::function<at::Tensor()>& closure);

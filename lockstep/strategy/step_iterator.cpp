@@ -55,7 +55,8 @@ class StepIterator::Feeder {
  public:
   Feeder(const DistributedInput& input, uint64_t epoch) : buffer_size_(input.options.per_replica_buffer_size) {
     const std::vector<c10::Device> devices = devices_of(input);
-    const data::Iteration iteration{.epoch = epoch, .pin_memory = has_accelerator(devices)};
+    const data::Iteration iteration{
+        .epoch = epoch, .pin_memory = has_accelerator(devices), .seed = input.strategy->seed_of_first_worker()};
     for (const InputPipeline& pipeline : input.pipelines) readers_.emplace_back(pipeline, iteration);
     for (const c10::Device device : devices) uploaders_.emplace_back(device);
     reads_here_ = buffer_size_ == 0 || !iteration.pin_memory;

@@ -37,6 +37,7 @@ StrategyImpl::StrategyImpl(std::vector<LogicalDevice> devices, std::shared_ptr<W
     : devices_(std::move(devices)), workers_(std::move(workers)) {
   apply_machine_defaults();
   if (workers_) across_ = workers_->make_groups("workers", 1);
+  if (workers_ && !workers_->shares_memory()) gradients_ = workers_->make_groups("gradients", num_local_replicas());
   team_ = std::make_unique<Team>(*this, 0);
 }
 
@@ -76,17 +77,10 @@ void StrategyImpl::call_for_each_replica(c10::function_ref<void(int)> body) {
   const int depth = frame != nullptr && frame->strategy == this ? frame->depth : 0;
   Team& team = team_at(depth);
   if (!workers_) return run_team(team, depth, body);
-  // What leaves a run on one worker ends the job: the others may be waiting in a collective of it.
   try {
     run_team(team, depth, body);
-  } catch (const c10::Error& error) {
-    workers_->fail(error.what_without_backtrace());
-    throw;
-  } catch (const std::exception& error) {
-    workers_->fail(error.what());
-    throw;
   } catch (...) {
-    workers_->fail("an exception that is no std::exception");
+    workers_->write_down();
     throw;
   }
 }
@@ -107,6 +101,7 @@ void StrategyImpl::run_team(Team& team, int depth, c10::function_ref<void(int)> 
         if (team.spread) team.spread->begin_run(run);
       },
       [&](int replica, std::exception_ptr error) {
+        if (error && workers_) workers_->tell(error);
         if (team.spread) team.spread->leave(replica, error);
         team.rendezvous->leave(replica, error);
       });
@@ -134,6 +129,13 @@ std::vector<at::Tensor> StrategyImpl::of_all_replicas(std::vector<at::Tensor> lo
   const at::NoGradGuard no_grad;
   for (at::Tensor& tensor : local) tensor = tensor.detach().to(local[0].device());
   return worker_group().all_gather(at::stack(local), 0).unbind(0);
+}
+
+std::optional<uint64_t> StrategyImpl::seed_of_first_worker() const {
+  if (!workers_) return std::nullopt;
+  const uint64_t own = at::globalContext().defaultGenerator(at::kCPU).current_seed();
+  return static_cast<uint64_t>(
+      worker_group().broadcast(at::scalar_tensor(static_cast<int64_t>(own), at::kLong), 0).item<int64_t>());
 }
 
 void StrategyImpl::take_from_first_worker(const std::vector<at::Tensor>& tensors) const {

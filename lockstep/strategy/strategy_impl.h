@@ -83,8 +83,12 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   std::vector<at::Tensor> of_all_replicas(std::vector<at::Tensor> local) const;
   /// Gives tensors the values that they have on the first worker. All workers call it, on one thread.
   void take_from_first_worker(const std::vector<at::Tensor>& tensors) const;
+  /// The seed of the first worker's default generator; nothing where there is one worker. All workers call it.
+  std::optional<uint64_t> seed_of_first_worker() const;
   /// The group of all workers, one rank each, for what happens outside of replicas; only where there are others.
   const comm::Group& worker_group() const { return across_->local()[0]; }
+  /// The group of all replicas on which gradients travel while a replica computes; only where there are other workers.
+  const comm::Group& gradient_group(int replica) const { return gradients_->local()[replica]; }
 
   /// Calls `body(replica)` on every local replica, in its replica context, and waits.
   virtual void call_for_each_replica(c10::function_ref<void(int)> body);
@@ -128,6 +132,7 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   std::vector<LogicalDevice> devices_;
   std::shared_ptr<Workers> workers_;
   std::shared_ptr<comm::WorkerGroups> across_;
+  std::shared_ptr<comm::WorkerGroups> gradients_;
   std::unique_ptr<Team> team_;
   std::atomic<uint64_t> num_runs_{0};
   std::mutex observers_mutex_;

@@ -226,13 +226,24 @@ std::shared_ptr<comm::WorkerGroups> Workers::make_groups(const std::string& purp
   return {dumped, dumped->groups.get()};
 }
 
-void Workers::fail(const std::string& reason) {
-  const bool first = job_->failure() == nullptr;
-  job_->fail(reason);
-  const std::string path = comm::write_dump(reason);
+void Workers::tell(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const c10::Error& known) {
+    job_->fail(known.what_without_backtrace());
+  } catch (const std::exception& known) {
+    job_->fail(known.what());
+  } catch (...) {
+    job_->fail("an exception that is no std::exception");
+  }
+}
+
+void Workers::write_down() const {
+  const comm::JobFailure* failure = job_->failure();
+  const std::string path = comm::write_dump(failure != nullptr ? failure->reason : "an exception left a run");
   if (!path.empty()) {
-    LOCKSTEP_LOG(Warn) << (first ? "this worker cannot go on" : "the job is over") << "; its last collectives are in "
-                       << path << " (lockstep doctor FILE... reads those of all workers)";
+    LOCKSTEP_LOG(Warn) << "the job is over; the last collectives of this worker are in " << path
+                       << " (lockstep doctor FILE... reads those of all workers)";
   }
 }
 

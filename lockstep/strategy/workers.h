@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -50,8 +51,11 @@ class LOCKSTEP_API Workers {
   /// Makes a group over all workers, with so many ranks of each. All workers do so, in the same order.
   std::shared_ptr<comm::WorkerGroups> make_groups(const std::string& purpose, int ranks_per_worker);
 
-  /// Tells all workers that this one cannot go on, and writes down its last collectives.
-  void fail(const std::string& reason);
+  /// Tells all workers that this one cannot go on: an exception leaves a run here, and others may be waiting in a
+  /// collective of it.
+  void tell(const std::exception_ptr& error);
+  /// Writes the last collectives of this process to a file, and says so in the log.
+  void write_down() const;
 
  private:
   Workers() = default;

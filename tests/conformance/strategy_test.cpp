@@ -109,12 +109,18 @@ TEST_P(StrategyTest, MergeCallSeesAllReplicas) {
 
 TEST_P(StrategyTest, ErrorsOnOneWorkerEndTheJobAndANewStrategyBeginsAnother) {
   if (!named.has_workers()) GTEST_SKIP() << "one process";
+  const char* engine = std::getenv("LOCKSTEP_ENGINE");
+  if (engine != nullptr && std::string(engine) == "mpi") GTEST_SKIP() << "mpirun takes an MPI job that failed as ended";
   for (int i = 0; i < 3; ++i) {
     std::string error;
     try {
       strategy.run([&] {
         const ReplicaContext context = get_replica_context();
-        if (context.replica_id_in_sync_group() == named.replicas - 1) throw std::domain_error("out of data");
+        if (context.replica_id_in_sync_group() == named.replicas - 1) {
+          // The failure ends whatever others are still in: they may be behind, in what came before.
+          std::this_thread::sleep_for(std::chrono::milliseconds(300));
+          throw std::domain_error("out of data");
+        }
         context.all_reduce("sum", on_device(torch::ones({4})));
       });
     } catch (const WorkerError& thrown) {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <new>
 #include <sstream>
+#include <thread>
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -52,6 +53,7 @@ struct alignas(128) SharedRendezvous::Slot {
   alignas(128) std::atomic<uint64_t> departed;
   /// The last run that the rank has ended.
   std::atomic<uint64_t> left_run;
+  std::atomic<uint64_t> failed_run;
 };
 
 struct alignas(128) SharedRendezvous::Control {
@@ -150,15 +152,26 @@ void SharedRendezvous::check_alive(const Call& call, int rank) const {
   }
 }
 
-void SharedRendezvous::leave(int local) {
-  slots_[static_cast<size_t>(rank_of(local))].left_run.store(run_, std::memory_order_seq_cst);
+void SharedRendezvous::leave(int local, bool failed) {
+  Slot& slot = slots_[static_cast<size_t>(rank_of(local))];
+  if (failed) slot.failed_run.store(run_, std::memory_order_seq_cst);
+  slot.left_run.store(run_, std::memory_order_seq_cst);
   if (control_->sleepers.load(std::memory_order_seq_cst) > 0) ring();
+}
+
+/// Another rank has failed, and its worker tells the job why: that takes a moment longer than memory does.
+void SharedRendezvous::wait_for_reason(const Call& call, int rank) const {
+  for (const auto until = Clock::now() + kExplain; Clock::now() < until;) {
+    check_alive(call, rank);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 void SharedRendezvous::check_still_in_run(const Call& call, int rank, uint64_t target) const {
   for (size_t other = 0; run_ > 0 && other < slots_.size(); ++other) {
     const bool gone = slots_[other].left_run.load(std::memory_order_acquire) >= run_;
     if (gone && slots_[other].arrived.load(std::memory_order_acquire) < target) {
+      if (slots_[other].failed_run.load(std::memory_order_acquire) >= run_) wait_for_reason(call, rank);
       throw_rank_left(job(), worker_of(static_cast<int>(other)), static_cast<int>(other), run_, call, rank, name_);
     }
   }

@@ -44,8 +44,8 @@ class LOCKSTEP_API SharedRendezvous {
   /// Which run of the strategy the calls from now on belong to: a call of another run is another call.
   void begin_run(uint64_t run) { run_ = run; }
 
-  /// A local rank's function has ended: it makes no more calls in this run.
-  void leave(int local);
+  /// A local rank's function has ended: it makes no more calls in this run. Where it has `failed`, the job is about to.
+  void leave(int local, bool failed);
 
   /// Publishes the notice and waits until all ranks have come with an equal call of the same run.
   void arrive(int local, const Call& call, std::chrono::milliseconds timeout);
@@ -64,6 +64,7 @@ class LOCKSTEP_API SharedRendezvous {
   struct Own;
 
   void check_alive(const Call& call, int rank) const;
+  void wait_for_reason(const Call& call, int rank) const;
   void check_still_in_run(const Call& call, int rank, uint64_t target) const;
   void explain_difference(int local, const Call& call, size_t other);
   std::string missing(uint64_t target) const;

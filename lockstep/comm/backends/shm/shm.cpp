@@ -88,7 +88,7 @@ class ShmGroups final : public WorkerGroups {
 
   std::string_view engine() const override { return "shm"; }
   void begin_run(uint64_t run) override { rendezvous_->begin_run(run); }
-  void leave(int local, std::exception_ptr) override { rendezvous_->leave(local); }
+  void leave(int local, std::exception_ptr cause) override { rendezvous_->leave(local, cause != nullptr); }
   SharedRendezvous* shared_rendezvous() const override { return rendezvous_.get(); }
   const Recorder& recorder() const override { return rendezvous_->recorder(); }
 

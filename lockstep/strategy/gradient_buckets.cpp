@@ -1,0 +1,210 @@
+#include "lockstep/strategy/gradient_buckets.h"
+
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include <ATen/ATen.h>
+#include <c10/util/thread_name.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::detail {
+
+using torch::autograd::variable_list;
+
+struct GradientBuckets::State {
+  struct Bucket {
+    std::vector<size_t> parameters;
+    size_t missing = 0;
+  };
+
+  static constexpr size_t kNone = ~size_t{0};
+
+  std::vector<at::Tensor> parameters;
+  comm::Group group;
+  std::vector<Bucket> buckets;
+  /// The bucket of each parameter, or kNone.
+  std::vector<size_t> bucket_of;
+  std::vector<char> filled_by_backward;
+  std::vector<size_t> filled;
+  /// What LibTorch calls when it has written a gradient; kept alive, because a parameter only refers to its own.
+  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;
+  bool begun = false;
+  size_t next = 0;
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  size_t asked = 0;
+  size_t done = 0;
+  bool stopping = false;
+  std::exception_ptr failure;
+  std::thread thread;
+
+  State(std::vector<at::Tensor> given, comm::Group group) : parameters(std::move(given)), group(std::move(group)) {}
+
+  void fill_buckets(const std::vector<char>& taken, int64_t bytes_per_bucket);
+  void gradient_is_ready(size_t parameter);
+  void send_full_buckets();
+  void send(size_t count);
+  void serve();
+  void wait();
+};
+
+namespace {
+
+/// Called by LibTorch after a parameter's gradient has been written.
+class GradientHook final : public torch::autograd::FunctionPostHook {
+ public:
+  GradientHook(std::weak_ptr<GradientBuckets::State> state, size_t parameter)
+      : state_(std::move(state)), parameter_(parameter) {}
+
+  variable_list operator()(const variable_list& outputs, const variable_list& /*inputs*/) override {
+    if (const auto state = state_.lock()) state->gradient_is_ready(parameter_);
+    return outputs;
+  }
+
+ private:
+  std::weak_ptr<GradientBuckets::State> state_;
+  size_t parameter_;
+};
+
+}  // namespace
+
+void GradientBuckets::State::fill_buckets(const std::vector<char>& taken, int64_t bytes_per_bucket) {
+  bucket_of.assign(parameters.size(), kNone);
+  filled_by_backward.assign(parameters.size(), 0);
+  int64_t bytes = 0;
+  at::ScalarType dtype = at::ScalarType::Undefined;
+  for (size_t p = parameters.size(); p-- > 0;) {
+    if (taken[p] == 0) continue;
+    if (buckets.empty() || bytes >= bytes_per_bucket || parameters[p].scalar_type() != dtype) {
+      buckets.emplace_back();
+      bytes = 0;
+      dtype = parameters[p].scalar_type();
+    }
+    bucket_of[p] = buckets.size() - 1;
+    buckets.back().parameters.push_back(p);
+    bytes += static_cast<int64_t>(parameters[p].nbytes());
+  }
+}
+
+void GradientBuckets::State::gradient_is_ready(size_t parameter) {
+  if (!begun) return;
+  LOCKSTEP_CHECK_IMPLEMENTED(filled_by_backward[parameter] == 0, "[minimize] backward reached a parameter twice, as ",
+                             "nested backward passes do: parameter=", parameter,
+                             "; call loss.backward() and step() in place of minimize()");
+  filled_by_backward[parameter] = 1;
+  --buckets[bucket_of[parameter]].missing;
+  send_full_buckets();
+}
+
+void GradientBuckets::State::send_full_buckets() {
+  size_t full = next;
+  while (full < buckets.size() && buckets[full].missing == 0) ++full;
+  if (full > next) send(full);
+}
+
+void GradientBuckets::State::send(size_t count) {
+  next = count;
+  const std::lock_guard lock(mutex);
+  asked = count;
+  changed.notify_all();
+}
+
+void GradientBuckets::State::serve() {
+  c10::setThreadName("gradients");
+  const at::NoGradGuard no_grad;
+  std::unique_lock lock(mutex);
+  while (true) {
+    changed.wait(lock, [&] { return stopping || (done < asked && !failure); });
+    if (stopping) return;
+    const size_t bucket = done;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      std::vector<at::Tensor> gradients;
+      for (const size_t p : buckets[bucket].parameters) gradients.push_back(parameters[p].grad());
+      group.all_reduce_(gradients, ReduceOp::Sum);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    if (error) failure = error;
+    ++done;
+    changed.notify_all();
+  }
+}
+
+void GradientBuckets::State::wait() {
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [&] { return failure || done == asked; });
+  if (failure) std::rethrow_exception(failure);
+}
+
+GradientBuckets::GradientBuckets(std::vector<at::Tensor> parameters, const std::vector<char>& taken, comm::Group group,
+                                 int64_t bytes_per_bucket)
+    : state_(std::make_shared<State>(std::move(parameters), std::move(group))) {
+  state_->fill_buckets(taken, bytes_per_bucket);
+  for (size_t p = 0; p < state_->parameters.size(); ++p) {
+    if (!holds(p)) continue;
+    auto accumulator = torch::autograd::impl::grad_accumulator(state_->parameters[p]);
+    accumulator->add_post_hook(std::make_unique<GradientHook>(state_, p));
+    state_->accumulators.push_back(std::move(accumulator));
+  }
+  state_->thread = std::thread([state = state_.get()] { state->serve(); });
+}
+
+GradientBuckets::~GradientBuckets() {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->stopping = true;
+    state_->changed.notify_all();
+  }
+  state_->thread.join();
+}
+
+bool GradientBuckets::holds(size_t parameter) const { return state_->bucket_of[parameter] != State::kNone; }
+size_t GradientBuckets::num_buckets() const { return state_->buckets.size(); }
+bool GradientBuckets::is_begun() const { return state_->begun; }
+const std::vector<size_t>& GradientBuckets::filled() const { return state_->filled; }
+
+void GradientBuckets::begin() {
+  for (auto& bucket : state_->buckets) bucket.missing = bucket.parameters.size();
+  std::fill(state_->filled_by_backward.begin(), state_->filled_by_backward.end(), 0);
+  state_->filled.clear();
+  state_->next = 0;
+  const std::lock_guard lock(state_->mutex);
+  state_->asked = 0;
+  state_->done = 0;
+  state_->begun = true;
+}
+
+void GradientBuckets::finish() {
+  state_->begun = false;
+  for (size_t bucket = state_->next; bucket < state_->buckets.size(); ++bucket) {
+    for (const size_t p : state_->buckets[bucket].parameters) {
+      at::Tensor& gradient = state_->parameters[p].mutable_grad();
+      if (!gradient.defined()) {
+        gradient = at::zeros_like(state_->parameters[p]);
+        state_->filled.push_back(p);
+      } else if (gradient.is_sparse()) {
+        gradient = gradient.to_dense();
+      }
+    }
+  }
+  state_->send(state_->buckets.size());
+  state_->wait();
+}
+
+void GradientBuckets::abandon() {
+  state_->begun = false;
+  std::unique_lock lock(state_->mutex);
+  state_->changed.wait(lock, [&] { return state_->failure || state_->done == state_->asked; });
+}
+
+}  // namespace lockstep::detail

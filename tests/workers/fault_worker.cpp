@@ -1,0 +1,246 @@
+// A worker that trains and misbehaves when it is told to. It prints lines of JSON: that it joins, that it trains, when
+// it misbehaved, and how it ended. Times are of the machine's monotonic clock, which all its processes share.
+//
+//   fault_worker [--victim WORKER --fault FAULT --when WHEN] [--steps N] [--devices N] [--pause SECONDS]
+//
+//   FAULT  kill, stop      this signal to itself
+//          slow            sleeps for --pause seconds
+//          shape, call     another shape, or another collective, than all others
+//          elsewhere       a collective outside of run while all others are in one inside
+//   WHEN   inside          in a collective (kill, stop), or in the replica's function where the others are in a
+//   collective
+//          between         outside of run
+// Without --steps it trains until something ends it; with them it compares what it has learnt with plain LibTorch.
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include <nlohmann/json.hpp>
+#include <torch/torch.h>
+
+#include "lockstep/lockstep.h"
+
+namespace {
+
+namespace ls = lockstep;
+using Json = nlohmann::ordered_json;
+
+constexpr int kFaultyStep = 3;
+constexpr int kRows = 12;
+constexpr int kColumns = 5;
+constexpr double kLearningRate = 0.05;
+constexpr int64_t kLarge = 1 << 20;  // elements: a collective of it takes a while
+
+struct Orders {
+  int victim = -1;
+  std::string fault;
+  std::string when;
+  int steps = 0;
+  int devices = 1;
+  double pause = 0;
+};
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+void say(Json event) {
+  event["at"] = now();
+  std::cout << event.dump() << std::endl;
+}
+
+Orders parse(int argc, char** argv) {
+  std::map<std::string, std::string> given;
+  for (int i = 1; i + 1 < argc; i += 2) given[argv[i]] = argv[i + 1];
+  const auto value = [&](const char* name, const char* otherwise) {
+    return given.contains(name) ? given[name] : std::string(otherwise);
+  };
+  return {.victim = std::stoi(value("--victim", "-1")),
+          .fault = value("--fault", ""),
+          .when = value("--when", ""),
+          .steps = std::stoi(value("--steps", "0")),
+          .devices = std::stoi(value("--devices", "1")),
+          .pause = std::stod(value("--pause", "0"))};
+}
+
+void sleep(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+
+// What this process does wrong; an honest worker has nothing to do.
+class Misbehaviour {
+ public:
+  Misbehaviour(Orders orders, int worker) : orders_(std::move(orders)), is_victim_(worker == orders_.victim) {}
+
+  bool wants(int step, const char* fault, const char* when) const {
+    return is_victim_ && step == kFaultyStep && orders_.fault == fault && orders_.when == when;
+  }
+
+  // Signals and sleeps at this place of the program.
+  void act(int step, const char* when) const {
+    if (wants(step, "kill", when)) raise_now(SIGKILL);
+    if (wants(step, "stop", when)) raise_now(SIGSTOP);
+    if (wants(step, "slow", when)) {
+      say({{"event", "fault"}});
+      sleep(orders_.pause);
+    }
+  }
+
+  // The signal comes while the calling thread is in collectives.
+  void act_soon(int step) const {
+    for (const auto& [fault, signal] : {std::pair("kill", SIGKILL), std::pair("stop", SIGSTOP)}) {
+      if (!wants(step, fault, "inside")) continue;
+      std::thread([signal = signal] {
+        sleep(0.1);
+        raise_now(signal);
+      }).detach();
+    }
+  }
+
+  double pause() const { return is_victim_ ? 0 : orders_.pause; }
+
+ private:
+  static void raise_now(int signal) {
+    say({{"event", "fault"}});
+    kill(getpid(), signal);
+  }
+
+  Orders orders_;
+  bool is_victim_;
+};
+
+torch::Tensor inputs(int step) { return torch::sin(torch::arange(kRows * kColumns).view({kRows, kColumns}) + step); }
+
+torch::Tensor start_weights() { return torch::linspace(-1, 1, kColumns).view({1, kColumns}); }
+
+// What a single process learns.
+torch::Tensor plain_weights(int steps) {
+  torch::Tensor weights = start_weights().requires_grad_();
+  torch::optim::SGD optimizer({weights}, kLearningRate);
+  for (int step = 0; step < steps; ++step) {
+    optimizer.zero_grad();
+    torch::matmul(inputs(step), weights.t()).sub(1).square().mean().backward();
+    optimizer.step();
+  }
+  return weights.detach();
+}
+
+class Training {
+ public:
+  Training(const ls::Strategy& strategy, const Misbehaviour& misbehaviour)
+      : strategy_(strategy),
+        misbehaviour_(misbehaviour),
+        model_(ls::module<torch::nn::Linear>(torch::nn::LinearOptions(kColumns, 1).bias(false))),
+        optimizer_(ls::optimizer<torch::optim::SGD>(model_, kLearningRate)) {
+    const torch::NoGradGuard no_grad;
+    for (int i = 0; i < model_.num_replicas(); ++i) model_.replica(i).weight.copy_(start_weights());
+  }
+
+  void take_step(int step) {
+    misbehaviour_.act(step, "between");
+    misbehaviour_.act_soon(step);
+    if (misbehaviour_.wants(step, "elsewhere", "between")) {
+      say({{"event", "fault"}});
+      reduce_outside(step);
+    }
+    strategy_.run([&] {
+      learn(step);
+      misbehaviour_.act(step, "inside");
+      reduce_inside(step);
+    });
+    reduce_outside(step);
+  }
+
+  torch::Tensor weights() { return model_.replica(0).weight.detach(); }
+
+ private:
+  void learn(int step) {
+    const int replicas = strategy_.num_replicas_in_sync();
+    const int replica = ls::get_replica_context().replica_id_in_sync_group();
+    const auto x = inputs(step).tensor_split(replicas)[static_cast<size_t>(replica)];
+    const auto error = model_->forward(x).sub(1).square().squeeze(1);
+    optimizer_.minimize(ls::average_loss(error, kRows));
+  }
+
+  void reduce_inside(int step) {
+    const auto context = ls::get_replica_context();
+    const double mine = context.replica_id_in_sync_group() + step;
+    int64_t size = kLarge;
+    if (misbehaviour_.wants(step, "shape", "inside")) {
+      say({{"event", "fault"}});
+      size = 7;
+    }
+    if (misbehaviour_.wants(step, "call", "inside")) {
+      say({{"event", "fault"}});
+      context.all_gather(torch::full({size}, mine), 0);
+    }
+    const auto sum = context.all_reduce("sum", torch::full({size}, mine));
+    const double replicas = context.num_replicas_in_sync();
+    if ((sum != replicas * (replicas - 1) / 2 + replicas * step).any().item<bool>()) {
+      throw std::runtime_error("a sum is wrong");
+    }
+  }
+
+  void reduce_outside(int step) {
+    const auto values = strategy_.run([&] { return torch::full({kColumns}, step); });
+    if (misbehaviour_.wants(step, "shape", "between")) {
+      say({{"event", "fault"}});
+      strategy_.reduce("sum", strategy_.run([&] { return torch::full({7}, step); }));
+    }
+    if (misbehaviour_.wants(step, "call", "between")) {
+      say({{"event", "fault"}});
+      strategy_.gather(values, 0);
+    }
+    strategy_.reduce("sum", values);
+  }
+
+  const ls::Strategy& strategy_;
+  const Misbehaviour& misbehaviour_;
+  ls::Module<torch::nn::Linear> model_;
+  ls::Optimizer<torch::optim::SGD> optimizer_;
+};
+
+void train(const Orders& orders) {
+  ls::set_logical_devices("CPU", orders.devices);
+  ls::set_threads_per_replica(1);
+  std::vector<std::string> devices;
+  for (int i = 0; i < orders.devices; ++i) devices.push_back("CPU:" + std::to_string(i));
+  say({{"event", "joins"}});
+  const ls::MultiWorkerMirroredStrategy strategy(nullptr, {}, devices);
+  const auto place = ls::worker_place(*strategy.cluster_resolver());
+  const Misbehaviour misbehaviour(orders, place ? place->index : 0);
+  const auto scope = strategy.scope();
+  Training training(strategy, misbehaviour);
+  for (int step = 0; orders.steps == 0 || step < orders.steps; ++step) {
+    training.take_step(step);
+    if (step == 0) say({{"event", "trains"}, {"engine", strategy.engine()}});
+    if (orders.steps > 0) sleep(misbehaviour.pause());
+  }
+  if (!torch::allclose(training.weights(), plain_weights(orders.steps)))
+    throw std::runtime_error("it learnt something else");
+}
+
+int end_with(const char* type, const std::string& text, int cause = -1) {
+  say({{"event", "error"}, {"type", type}, {"cause", cause}, {"text", text}});
+  return 3;
+}
+
+int run(const Orders& orders) try {
+  train(orders);
+  say({{"event", "done"}});
+  return 0;
+} catch (const ls::WorkerError& error) {
+  return end_with("WorkerError", error.what_without_backtrace(), error.worker());
+} catch (const ls::CollectiveError& error) {
+  return end_with("CollectiveError", error.what_without_backtrace());
+} catch (const c10::ValueError& error) {
+  return end_with("ValueError", error.what_without_backtrace());
+} catch (const std::exception& error) {
+  return end_with("exception", error.what());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return run(parse(argc, argv)); }
