@@ -16,9 +16,9 @@ namespace {
 constexpr const char* kFooter = R"(
 Write lockstep run -n N [OPTIONS] -- PROGRAM [ARGUMENTS...]
 
-Each worker finds its place in TF_CONFIG, the job's secret in LOCKSTEP_JOB_TOKEN, the number of workers that share this machine in
-LOCKSTEP_LOCAL_WORKERS and the number of restarts so far in LOCKSTEP_RESTART. Its input is empty. Its lines come out whole, standard
-output to standard output, standard error to standard error.
+Each worker finds its place in TF_CONFIG, the job's secret in LOCKSTEP_JOB_TOKEN and the number of restarts so far in
+LOCKSTEP_RESTART. Its input is empty. Its lines come out whole, standard output to standard output, standard error to standard
+error.
 
 The exit status is 0 if all workers ended with 0, else that of the first that failed (128 and the number of the signal that ended
 it). Ctrl-C, SIGTERM and SIGHUP are passed on to the workers; a second one kills them. What workers have started ends with them,

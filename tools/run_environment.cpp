@@ -93,8 +93,7 @@ std::string cluster_config(const std::vector<int>& ports, int index) {
 }
 
 std::vector<std::string> job_variables(const JobSettings& settings) {
-  std::vector<std::string> result{"LOCKSTEP_LOCAL_WORKERS=" + std::to_string(settings.ports.size()),
-                                  "LOCKSTEP_RESTART=" + std::to_string(settings.restart)};
+  std::vector<std::string> result{"LOCKSTEP_RESTART=" + std::to_string(settings.restart)};
   if (!settings.token_file.empty()) {
     result.emplace_back("LOCKSTEP_JOB_TOKEN");
     result.push_back("LOCKSTEP_JOB_TOKEN_FILE=" + settings.token_file);

@@ -28,8 +28,6 @@ constexpr std::array kVariables{
     Variable{"LOCKSTEP_JOIN_TIMEOUT", "300", "Seconds that a worker waits at the start until all others have come."},
     Variable{"LOCKSTEP_KEEP_MEMORY", "1",
              "Whether malloc keeps freed memory for the next step: 1, or 0 to return it to the system each time."},
-    Variable{"LOCKSTEP_LOCAL_WORKERS", "1",
-             "Number of workers of the job on this machine, which share its cores; lockstep run sets it."},
     Variable{"LOCKSTEP_LOG", "warn", "What is logged: error, warn, info, debug or off."},
     Variable{"LOCKSTEP_LOGICAL_CPUS", "1", "Number of logical CPU devices where set_logical_devices was not called."},
     Variable{"LOCKSTEP_NUM_WORKERS", "", "Number of pods of an indexed Job of Kubernetes that train together."},

@@ -93,6 +93,7 @@ std::vector<Difference> make_table() {
   rules::variables::add(table);
   rules::cross_device::add(table);
   rules::rebatch_and_shard::add(table);
+  rules::multi_worker::add(table);
   rules::resolvers::add(table);
   return table;
 }

@@ -17,6 +17,7 @@ constexpr std::array kTopics{
     Topic{"cross_device", drivers::cross_device::run},
     Topic{"rebatch_and_shard", drivers::rebatch_and_shard::run},
     Topic{"rebatch_and_shard_workers", drivers::rebatch_and_shard_workers::run},
+    Topic{"multi_worker", drivers::multi_worker::run},
     Topic{"losses", drivers::losses::run},
     Topic{"training", drivers::training::run},
     Topic{"resolvers", drivers::resolvers::run},

@@ -20,6 +20,11 @@ Outcome run(const Case& test_case);
 namespace drivers::losses {
 Outcome run(const Case& test_case);
 }
+namespace drivers::multi_worker {
+Outcome run(const Case& test_case);
+/// What each of the processes does that `run` asks.
+Outcome run_on_worker(const Case& test_case);
+}  // namespace drivers::multi_worker
 namespace drivers::rebatch_and_shard {
 Outcome run(const Case& test_case);
 }

@@ -27,6 +27,11 @@ Outcome Outcome::does_not_compile(std::string why) { return {Kind::kDoesNotCompi
 
 Outcome Outcome::not_yet(std::string what) { return {Kind::kNotYet, Json(), "", std::move(what)}; }
 
+Json Outcome::as_answer_of_worker() const {
+  if (kind == Kind::kValue) return value;
+  return {{"error", {{"type", type}, {"message", text}}}};
+}
+
 std::string Outcome::describe() const {
   switch (kind) {
     case Kind::kValue:

@@ -61,6 +61,9 @@ struct Outcome {
   static Outcome does_not_compile(std::string why);
   static Outcome not_yet(std::string what);
 
+  /// Returns the outcome as it stands among the answers of several workers: the value, or `{"error": ...}`.
+  Json as_answer_of_worker() const;
+
   /// Returns the outcome as a line for people.
   std::string describe() const;
 };

@@ -239,6 +239,25 @@ Json ids_of_all(const data::Node& node) {
   return all;
 }
 
+Json next_ids(detail::StepIterator& iterator) {
+  std::vector<data::Element> elements;
+  if (!iterator.next(elements)) return nullptr;
+  Json replicas = Json::array();
+  for (const data::Element& element : elements) replicas.push_back(ids_of(element));
+  return replicas;
+}
+
+Json ids_of_steps(const std::shared_ptr<const detail::DistributedInput>& input, size_t max_steps) {
+  detail::StepIterator iterator(input, 0);
+  Json steps = Json::array();
+  while (steps.size() < max_steps) {
+    Json step = next_ids(iterator);
+    if (step.is_null()) break;
+    steps.push_back(std::move(step));
+  }
+  return steps;
+}
+
 Json to_json(const data::PartialShape& shape) {
   if (!shape.has_rank()) return nullptr;
   Json dims = Json::array();

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "lockstep/data/node.h"
 #include "lockstep/data/options.h"
+#include "lockstep/strategy/distributed_input.h"
 #include "tests/golden/harness.h"
 
 /// Datasets from their JSON: "Input pipelines" in data/README.md.
@@ -22,6 +24,12 @@ Json ids_of(const data::Element& element);
 
 /// Reads all elements of a node and writes their ids.
 Json ids_of_all(const data::Node& node);
+
+/// Writes the ids of the next step, a list with those of each local replica, or null at the end.
+Json next_ids(detail::StepIterator& iterator);
+
+/// Writes the ids of each step, of no more than `max_steps`.
+Json ids_of_steps(const std::shared_ptr<const detail::DistributedInput>& input, size_t max_steps);
 
 /// Writes "shape": a list with null for an unknown dimension, or null.
 Json to_json(const data::PartialShape& shape);

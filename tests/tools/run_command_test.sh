@@ -38,12 +38,12 @@ sleeps_are() { [[ $(count_sleeps "$1") == "$2" ]]; }
 in_worker_1='[[ $TF_CONFIG == *"\"index\":1"* ]]'
 
 # What workers are told.
-launch 0 -n 2 -- bash -c 'echo "$TF_CONFIG"; echo "token=$LOCKSTEP_JOB_TOKEN all=$LOCKSTEP_LOCAL_WORKERS restart=$LOCKSTEP_RESTART"'
+launch 0 -n 2 -- bash -c 'echo "$TF_CONFIG"; echo "token=$LOCKSTEP_JOB_TOKEN restart=$LOCKSTEP_RESTART"'
 for worker in 0 1; do
   grep -qE "^\[worker $worker\] \{\"cluster\":\{\"worker\":\[\"127.0.0.1:[0-9]+\",\"127.0.0.1:[0-9]+\"\]\},\"task\":\{\"type\":\"worker\",\"index\":$worker\}\}$" \
     "$folder/out" || fail "TF_CONFIG of worker $worker"
 done
-[[ $(grep -oE 'token=[0-9a-f]{32} all=2 restart=0' "$folder/out" | sort -u | wc -l) == 1 ]] || fail "all workers must have one secret"
+[[ $(grep -oE 'token=[0-9a-f]{32} restart=0' "$folder/out" | sort -u | wc -l) == 1 ]] || fail "all workers must have one secret"
 [[ $(grep -o '"127.0.0.1:[0-9]*"' "$folder/out" | sort -u | wc -l) == 2 ]] || fail "all workers must have the same two addresses"
 LOCKSTEP_JOB_TOKEN=mine launch 0 -n 1 -- bash -c 'echo "token=$LOCKSTEP_JOB_TOKEN"'
 prints out 'token=mine'

@@ -16,29 +16,12 @@ namespace {
 
 using Input = std::shared_ptr<const detail::DistributedInput>;
 
-constexpr int kMaxSteps = 12;
-constexpr int kMaxEndlessSteps = 5;
-constexpr int kMaxOptionals = 6;
-
-/// The ids of the next step's batches, or null at the end.
-Json next_ids(detail::StepIterator& iterator) {
-  std::vector<data::Element> elements;
-  if (!iterator.next(elements)) return nullptr;
-  Json replicas = Json::array();
-  for (const data::Element& element : elements) replicas.push_back(ids_of(element));
-  return replicas;
-}
+constexpr size_t kMaxSteps = 12;
+constexpr size_t kMaxEndlessSteps = 5;
+constexpr size_t kMaxOptionals = 6;
 
 Json steps_of(const Input& input) {
-  detail::StepIterator iterator(input, 0);
-  const int limit = detail::num_steps(*input).is_infinite() ? kMaxEndlessSteps : kMaxSteps;
-  Json steps = Json::array();
-  while (steps.size() < static_cast<size_t>(limit)) {
-    Json step = next_ids(iterator);
-    if (step.is_null()) break;
-    steps.push_back(std::move(step));
-  }
-  return steps;
+  return ids_of_steps(input, detail::num_steps(*input).is_infinite() ? kMaxEndlessSteps : kMaxSteps);
 }
 
 /// The same with the empty optional that follows the last step.

@@ -32,11 +32,7 @@ Json for_each_worker(const Case& test_case, const std::function<Json(const Input
   Json answers = Json::array();
   for (const InputWorker& worker : workers_of(test_case)) {
     const Outcome outcome = run_driver([&](const Case&) { return Outcome::of_value(answer(worker)); }, test_case);
-    if (outcome.kind == Outcome::Kind::kError) {
-      answers.push_back({{"error", {{"type", outcome.type}, {"message", outcome.text}}}});
-    } else {
-      answers.push_back(outcome.value);
-    }
+    answers.push_back(outcome.as_answer_of_worker());
   }
   return answers;
 }
