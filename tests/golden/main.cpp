@@ -12,6 +12,7 @@
 #include "tests/golden/drivers.h"
 #include "tests/golden/harness.h"
 #include "tests/golden/report.h"
+#include "tests/golden/worker_processes.h"
 
 namespace lockstep::golden {
 namespace {
@@ -119,6 +120,10 @@ int run(const Options& options) {
 }  // namespace lockstep::golden
 
 int main(int argc, char** argv) {
+  if (argc == 2 && argv[1] == std::string(lockstep::golden::kWorkerArgument)) {
+    lockstep::golden::answer_as_worker(lockstep::golden::drivers::multi_worker::run_on_worker);
+    return 0;
+  }
   const auto options = lockstep::golden::read_options(std::vector<std::string>(argv + 1, argv + argc));
   if (!options) {
     std::cerr << lockstep::golden::kUsage;

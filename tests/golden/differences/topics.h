@@ -13,6 +13,9 @@ void add(std::vector<Difference>& table);
 namespace rules::cross_device {
 void add(std::vector<Difference>& table);
 }
+namespace rules::multi_worker {
+void add(std::vector<Difference>& table);
+}
 namespace rules::rebatch_and_shard {
 void add(std::vector<Difference>& table);
 }

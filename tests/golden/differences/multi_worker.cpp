@@ -1,0 +1,76 @@
+#include <algorithm>
+#include <vector>
+
+#include "tests/golden/differences/topics.h"
+
+namespace lockstep::golden::rules::multi_worker {
+namespace {
+
+constexpr const char* kTopic = "multi_worker";
+
+bool is_written_in_replicas(const Case& c) {
+  return c.call == "variable" && c.text("then") == "each replica assigns worker index + 1";
+}
+
+bool writes_only_first(const Case& c) {
+  return is_written_in_replicas(c) && c.text("aggregation") == "ONLY_FIRST_REPLICA";
+}
+
+/// What worker 0 reads is what all read; copies that are kept equal are its copy, too.
+Json first_replica_for_all(const Case& c) {
+  Json answers = c.out;
+  for (Json& worker : answers) {
+    worker["read"] = c.out.at(0).at("read");
+    if (c.text("synchronization") == "ON_WRITE") worker["copies"] = c.out.at(0).at("copies");
+  }
+  return answers;
+}
+
+Json without_graph_options(const Case& c) {
+  Json answers = c.out;
+  for (Json& worker : answers) {
+    worker.erase("enable_op");
+    worker.erase("scoped_allocator");
+  }
+  return answers;
+}
+
+size_t num_steps(const Json& worker) { return worker.at("steps").size(); }
+
+/// Whether some workers made fewer steps than others.
+bool ends_at_different_steps(const Case& c) {
+  if (c.call != "steps" || c.text("policy") != "HINT") return false;
+  return std::any_of(c.out.begin(), c.out.end(),
+                     [&](const Json& one) { return num_steps(one) != num_steps(c.out[0]); });
+}
+
+Json with_steps_of_no_rows(const Case& c) {
+  size_t longest = 0;
+  for (const Json& worker : c.out) longest = std::max(longest, num_steps(worker));
+  Json answers = c.out;
+  for (Json& worker : answers) {
+    while (num_steps(worker) < longest) worker["steps"].push_back(Json::array());
+  }
+  return answers;
+}
+
+}  // namespace
+
+void add(std::vector<Difference>& table) {
+  table.push_back({"only the first replica", kTopic, writes_only_first,
+                   "each worker takes its own first replica: copies of a mirrored variable differ between workers",
+                   "replica 0 of worker 0 counts for all workers",
+                   "copies of a mirrored variable are equal, and a value must not depend on who reads it",
+                   expect_value(first_replica_for_all)});
+  table.push_back({"options of graphs", kTopic, [](const Case& c) { return c.call == "update_config_proto"; },
+                   "also turns on scoped allocators, for the operation CollectiveReduce",
+                   "RuntimeConfig has the group leader, the device filters and the isolation of sessions",
+                   "there is no graph to rewrite; gradients are packed by CommunicationOptions",
+                   expect_value(without_graph_options)});
+  table.push_back({"end of a dataset with a shard hint", kTopic, ends_at_different_steps,
+                   "each worker ends when its own part does", "all end at the same step, with batches of no rows",
+                   "workers that go on would wait for ever in the next collective",
+                   expect_value(with_steps_of_no_rows)});
+}
+
+}  // namespace lockstep::golden::rules::multi_worker
