@@ -250,29 +250,25 @@ Json answer(const Case& test_case) {
   return call->second(Worker(), test_case);
 }
 
-/// Workers that could not answer are started anew, so that one bad case does not spoil the rest, but not for ever.
-constexpr int kMaxStarts = 4;
-
-struct Job {
-  std::unique_ptr<WorkerProcesses> workers;
-  int num_starts = 0;
-};
+/// Workers that could not answer are started anew, so that one bad case does not spoil the rest; but not for ever.
+constexpr int kMaxFailures = 4;
 
 }  // namespace
 
 Outcome run(const Case& test_case) {
-  static std::map<int, Job> jobs;
+  static std::unique_ptr<WorkerProcesses> workers;
+  static int num_failures = 0;
+  if (num_failures == kMaxFailures) throw HarnessError("[multi_worker] workers failed too often in the cases before");
   const int count = test_case.in.at("workers");
-  Job& job = jobs[count];
-  if (!job.workers) {
-    if (job.num_starts == kMaxStarts) throw HarnessError("[multi_worker] the workers failed too often in cases before");
-    ++job.num_starts;
-    job.workers = std::make_unique<WorkerProcesses>(count);
+  if (!workers || workers->count() != count) {
+    workers.reset();
+    workers = std::make_unique<WorkerProcesses>(count);
   }
   try {
-    return Outcome::of_value(job.workers->answers(test_case));
+    return Outcome::of_value(workers->answers(test_case));
   } catch (...) {
-    job.workers.reset();
+    ++num_failures;
+    workers.reset();
     throw;
   }
 }
