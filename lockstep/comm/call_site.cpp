@@ -17,8 +17,11 @@ std::ostream& operator<<(std::ostream& out, const CallSite& site) {
   return out << path.substr(path.find_last_of('/') + 1) << ':' << site.line;
 }
 
-CallSiteScope::CallSiteScope(const std::source_location& where) : outermost_(!current_site) {
-  if (outermost_) current_site = {where.file_name(), where.line()};
+CallSiteScope::CallSiteScope(const std::source_location& where)
+    : CallSiteScope(CallSite{where.file_name(), where.line()}) {}
+
+CallSiteScope::CallSiteScope(const CallSite& site) : outermost_(!current_site) {
+  if (outermost_) current_site = site;
 }
 
 CallSiteScope::~CallSiteScope() {

@@ -26,6 +26,8 @@ LOCKSTEP_API std::ostream& operator<<(std::ostream& out, const CallSite& site);
 class LOCKSTEP_API CallSiteScope {
  public:
   explicit CallSiteScope(const std::source_location& where);
+  /// For a thread that works for another one, which was at `site`.
+  explicit CallSiteScope(const CallSite& site);
   ~CallSiteScope();
   CallSiteScope(const CallSiteScope&) = delete;
   CallSiteScope& operator=(const CallSiteScope&) = delete;

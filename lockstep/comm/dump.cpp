@@ -125,6 +125,14 @@ std::string write_dump(const std::string& reason) try {
   return "";
 }
 
+void dump_failure(const std::string& reason) {
+  static std::atomic<bool> is_told{false};
+  const std::string path = write_dump(reason);
+  if (path.empty() || is_told.exchange(true)) return;
+  LOCKSTEP_LOG(Warn) << "the job is over; the last collectives of this worker are in " << path
+                     << " (lockstep doctor FILE... reads those of all workers)";
+}
+
 void dump_on_signal() {
   static std::once_flag once;
   std::call_once(once, [] {

@@ -33,6 +33,9 @@ class LOCKSTEP_API DumpedRecorder {
 /// in the log, where that is not possible. Never throws.
 LOCKSTEP_API std::string write_dump(const std::string& reason);
 
+/// Writes one because this worker cannot go on, and says in the log where it is, once. Never throws.
+LOCKSTEP_API void dump_failure(const std::string& reason);
+
 /// Writes one whenever the process gets SIGUSR1. Does nothing where the program handles that signal itself.
 LOCKSTEP_API void dump_on_signal();
 

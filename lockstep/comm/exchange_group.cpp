@@ -98,12 +98,26 @@ void ExchangeGroup::do_barrier(const CommunicationOptions& options) {
 }
 
 void ExchangeGroup::reduce(const Call& call, const CommunicationOptions& options) {
-  if (on_cpu(call.inputs)) {
-    const Parcel parcel(call.inputs, call.outputs);
-    reduce_on_cpu(call, parcel, options);
-    parcel.deliver();
-    return;
-  }
+  if (!on_cpu(call.inputs)) return reduce_on_devices(call, options);
+  const Parcel parcel(call.inputs, call.outputs);
+  reduce_on_cpu(call, parcel, options);
+  parcel.deliver();
+}
+
+void ExchangeGroup::reduce_through_cpu(const Call& call, const CommunicationOptions& options) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> copies;
+  for (const at::Tensor& input : call.inputs) copies.push_back(input.detach().to(at::kCPU));
+  Call on_cpu = call;
+  on_cpu.inputs = copies;
+  on_cpu.outputs = call.outputs.empty() ? at::ArrayRef<at::Tensor>() : at::ArrayRef<at::Tensor>(copies);
+  const Parcel parcel(on_cpu.inputs, on_cpu.outputs);
+  reduce_on_cpu(on_cpu, parcel, options);
+  parcel.deliver();
+  for (size_t i = 0; i < call.outputs.size(); ++i) call.outputs[i].copy_(copies[i]);
+}
+
+void ExchangeGroup::reduce_on_devices(const Call& call, const CommunicationOptions& options) {
   const at::NoGradGuard no_grad;
   const auto results = exchange(call, options, [&](std::span<const Call* const> calls, size_t i) {
     return call.outputs.empty() ? at::Tensor() : reduce_on_device(calls, i, call.reduce_op, call.outputs[i].device());

@@ -49,6 +49,10 @@ class ExchangeGroup : public GroupImpl {
 
   /// Reduces tensors on the CPU into the outputs of the call's root, or of all ranks where it has none.
   virtual void reduce_on_cpu(const Call& call, const Parcel& parcel, const CommunicationOptions& options);
+  /// The same for tensors on other devices.
+  virtual void reduce_on_devices(const Call& call, const CommunicationOptions& options);
+  /// A way to do so: through copies on the CPU.
+  void reduce_through_cpu(const Call& call, const CommunicationOptions& options);
 
  private:
   void reduce(const Call& call, const CommunicationOptions& options);

@@ -51,7 +51,7 @@ void throw_engine_failure(const std::string& reason, const Call& call, int rank,
 void throw_difference(const RankCall& mine, const RankCall& theirs, const Call& call, uint64_t sequence,
                       const std::string& group) {
   const auto in_run = [](const RankCall& rank) {
-    return c10::str("rank ", rank.rank, " calls ", rank.text, rank.run == 0 ? "" : c10::str(" in run ", rank.run));
+    return c10::str("rank ", rank.rank, " of ", rank.worker, " calls ", rank.text, rank.run == 0 ? "" : c10::str(" in run ", rank.run));
   };
   const bool mine_first = mine.rank < theirs.rank;
   throw_worker(-1, c10::str("[", call.operation, "] all ranks must make the same call: ",

@@ -27,6 +27,8 @@ namespace lockstep::comm {
 /// What a rank is about to do, in words.
 struct RankCall {
   int rank = 0;
+  /// Its worker's name.
+  std::string worker;
   std::string text;
   uint64_t run = 0;
 };

@@ -3,15 +3,19 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include <ATen/ATen.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/thread_name.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/call_site.h"
 
 namespace lockstep::detail {
 
@@ -21,6 +25,8 @@ struct GradientBuckets::State {
   struct Bucket {
     std::vector<size_t> parameters;
     size_t missing = 0;
+    /// When the device has computed what is in it; nothing on a CPU.
+    std::optional<c10::Event> computed;
   };
 
   static constexpr size_t kNone = ~size_t{0};
@@ -36,6 +42,8 @@ struct GradientBuckets::State {
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;
   bool begun = false;
   size_t next = 0;
+  /// Where the user called for this backward pass.
+  comm::CallSite site;
 
   std::mutex mutex;
   std::condition_variable changed;
@@ -52,6 +60,7 @@ struct GradientBuckets::State {
   void send_full_buckets();
   void send(size_t count);
   void serve();
+  void reduce(Bucket& bucket);
   void wait();
 };
 
@@ -110,7 +119,13 @@ void GradientBuckets::State::send_full_buckets() {
 }
 
 void GradientBuckets::State::send(size_t count) {
-  next = count;
+  const c10::Device device = parameters[0].device();
+  for (; next < count; ++next) {
+    if (device.is_cpu()) continue;
+    auto& computed = buckets[next].computed;
+    computed.emplace(device.type());
+    computed->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  }
   const std::lock_guard lock(mutex);
   asked = count;
   changed.notify_all();
@@ -124,12 +139,11 @@ void GradientBuckets::State::serve() {
     changed.wait(lock, [&] { return stopping || (done < asked && !failure); });
     if (stopping) return;
     const size_t bucket = done;
+    const comm::CallSiteScope caller(site);
     lock.unlock();
     std::exception_ptr error;
     try {
-      std::vector<at::Tensor> gradients;
-      for (const size_t p : buckets[bucket].parameters) gradients.push_back(parameters[p].grad());
-      group.all_reduce_(gradients, ReduceOp::Sum);
+      reduce(buckets[bucket]);
     } catch (...) {
       error = std::current_exception();
     }
@@ -138,6 +152,18 @@ void GradientBuckets::State::serve() {
     ++done;
     changed.notify_all();
   }
+}
+
+void GradientBuckets::State::reduce(Bucket& bucket) {
+  std::vector<at::Tensor> gradients;
+  for (const size_t p : bucket.parameters) gradients.push_back(parameters[p].grad());
+  if (!bucket.computed) return group.all_reduce_(gradients, ReduceOp::Sum);
+  const c10::Device device = gradients[0].device();
+  const c10::impl::VirtualGuardImpl runtime(device.type());
+  const c10::Stream stream = runtime.getStream(device);
+  bucket.computed->block(stream);
+  group.all_reduce_(gradients, ReduceOp::Sum);
+  stream.synchronize();
 }
 
 void GradientBuckets::State::wait() {
@@ -179,6 +205,7 @@ void GradientBuckets::begin() {
   state_->filled.clear();
   state_->next = 0;
   const std::lock_guard lock(state_->mutex);
+  state_->site = comm::CallSite::current();
   state_->asked = 0;
   state_->done = 0;
   state_->begun = true;

@@ -45,8 +45,12 @@ Plan make_plan(std::shared_ptr<ClusterResolver> resolver, const CommunicationOpt
     plan.devices.push_back(find_logical_device(name));
   }
   if (place && place->num_workers > 1) {
-    const bool on_gpus = plan.devices[0].type == "GPU";
-    plan.workers = detail::Workers::join(*plan.resolver, static_cast<int>(plan.devices.size()), on_gpus, options);
+    std::vector<int> gpus;
+    for (const LogicalDevice& device : plan.devices) {
+      if (device.type == "GPU") gpus.push_back(device.torch_device.index());
+    }
+    plan.workers =
+        detail::Workers::join(*plan.resolver, static_cast<int>(plan.devices.size()), std::move(gpus), options);
   }
   return plan;
 }

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <fstream>
 #include <mutex>
 #include <sched.h>
+#include <set>
 #include <sstream>
+#include <unistd.h>
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
@@ -117,6 +120,22 @@ constexpr std::array kMessageEngines{
     Preference{"gloo", "it works between any hosts"},
 };
 
+/// The cards of this process, told apart from those of others on the machine: by CUDA_VISIBLE_DEVICES, which renumbers.
+std::string cards_of(const std::vector<int>& devices) {
+  char host[256] = {};
+  gethostname(host, sizeof(host) - 1);
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  std::istringstream in(visible == nullptr ? "" : visible);
+  std::vector<std::string> names;
+  for (std::string name; std::getline(in, name, ',');) names.push_back(name);
+  std::string cards;
+  for (const int device : devices) {
+    const auto index = static_cast<size_t>(device);
+    cards += c10::str(host, "/", index < names.size() ? names[index] : std::to_string(device), " ");
+  }
+  return cards;
+}
+
 std::string availability(const std::string& engine) {
   const comm::Backend backend = comm::find_backend(engine);
   return backend.available ? "" : std::string(backend.why_not);
@@ -126,7 +145,7 @@ std::string availability(const std::string& engine) {
 
 Workers::~Workers() = default;
 
-std::shared_ptr<Workers> Workers::join(const ClusterResolver& resolver, int replicas_per_worker, bool on_gpus,
+std::shared_ptr<Workers> Workers::join(const ClusterResolver& resolver, int replicas_per_worker, std::vector<int> gpus,
                                        const CommunicationOptions& options) {
   const auto place = worker_place(resolver);
   LOCKSTEP_ASSERT(place && place->num_workers > 1, "a strategy alone has no workers");
@@ -134,6 +153,7 @@ std::shared_ptr<Workers> Workers::join(const ClusterResolver& resolver, int repl
   int number = 0;
   workers->job_ = join_job(describe(resolver, *place), number);
   workers->name_ = c10::str("strategy", number);
+  workers->devices_ = std::move(gpus);
   workers->timeout_ =
       options.timeout().count() > 0 ? options.timeout() : env::seconds("LOCKSTEP_COLLECTIVE_TIMEOUT");
   const auto replicas =
@@ -152,40 +172,55 @@ std::shared_ptr<Workers> Workers::join(const ClusterResolver& resolver, int repl
   }));
   comm::set_dump_identity({workers->index(), workers->count(), replicas_per_worker});
   comm::dump_on_signal();
-  workers->choose_engine(on_gpus, options);
+  workers->choose_engine(options);
   LOCKSTEP_LOG(Info) << workers->count() << " workers, this is " << workers->job_->name(workers->index()) << "; engine "
                      << workers->engine_ << ": " << workers->reason_;
   return workers;
 }
 
+/// Whether all workers can use an engine; where one cannot, it and its reason are added to `why_not`.
+bool Workers::all_have(const std::string& engine, const std::string& own_reason, std::string& why_not) {
+  const auto reasons = job_->all_gather(c10::str(name_, "/has/", engine), own_reason, timeout_);
+  for (int worker = 0; worker < count(); ++worker) {
+    const std::string& reason = reasons[static_cast<size_t>(worker)];
+    if (reason.empty()) continue;
+    why_not += c10::str(why_not.empty() ? "" : "; ", engine, ": ", job_->name(worker), ": ", reason);
+    return false;
+  }
+  return true;
+}
+
+/// NCCL refuses two processes on one card.
+bool Workers::share_cards() {
+  const auto cards = job_->all_gather(name_ + "/cards", cards_of(devices_), timeout_);
+  std::set<std::string> seen;
+  for (const std::string& of_worker : cards) {
+    std::istringstream in(of_worker);
+    for (std::string card; in >> card;) {
+      if (!seen.insert(card).second) return true;
+    }
+  }
+  return false;
+}
+
 /// All workers take the first engine that all of them have.
-void Workers::choose_engine(bool on_gpus, const CommunicationOptions& options) {
+void Workers::choose_engine(const CommunicationOptions& options) {
   const std::string asked = env::text("LOCKSTEP_ENGINE");
   LOCKSTEP_CHECK_VALUE(asked == "auto" || asked == "shm" || asked == "gloo" || asked == "mpi" || asked == "nccl",
                        "[environment] the engine must be auto, shm, gloo, mpi or nccl: LOCKSTEP_ENGINE=", asked);
-  const bool wants_nccl = asked == "nccl" || (asked == "auto" && options.implementation == CommunicationImplementation::Nccl);
-  const bool wants_messages = options.implementation == CommunicationImplementation::Ring;
-  std::ostringstream why_not;
-  const auto all_have = [&](const std::string& engine) {
-    const auto states = job_->all_gather(c10::str(name_, "/has/", engine), availability(engine), timeout_);
-    for (int worker = 0; worker < count(); ++worker) {
-      if (states[static_cast<size_t>(worker)].empty()) continue;
-      why_not << (why_not.tellp() > 0 ? "; " : "") << engine << ": " << job_->name(worker) << ": "
-              << states[static_cast<size_t>(worker)];
-      return false;
-    }
-    return true;
-  };
-  if (wants_nccl || (asked == "auto" && on_gpus && !wants_messages)) {
-    LOCKSTEP_CHECK_VALUE(!wants_nccl || on_gpus, "[MultiWorkerMirroredStrategy] NCCL works between GPUs, and the replicas ",
-                         "are on CPUs; use AUTO or RING");
-    if (all_have("nccl")) {
-      engine_ = "nccl";
-      reason_ = "the replicas are on GPUs";
-      return;
-    }
+  const auto implementation = options.implementation;
+  const bool nccl_only = asked == "nccl" || (asked == "auto" && implementation == CommunicationImplementation::Nccl);
+  LOCKSTEP_CHECK_VALUE(!nccl_only || !devices_.empty(), "[MultiWorkerMirroredStrategy] NCCL works between GPUs, and the ",
+                       "replicas are on CPUs; use AUTO or RING");
+  std::string why_not;
+  bool nccl = nccl_only || (asked == "auto" && !devices_.empty() && implementation == CommunicationImplementation::Auto);
+  if (nccl && share_cards()) {
+    why_not = "nccl: workers share a GPU";
+    nccl = false;
   }
-  if (asked == "shm" || (asked == "auto" && !wants_messages && !wants_nccl)) {
+  nccl = nccl && all_have("nccl", availability("nccl"), why_not);
+  const bool shared_memory = asked == "shm" || (asked == "auto" && implementation == CommunicationImplementation::Auto);
+  if (!nccl && !nccl_only && shared_memory) {
     std::string reason;
     memory_ = comm::SharedMemory::connect(job_, name_ + "/memory", timeout_, reason);
     if (memory_) {
@@ -193,17 +228,18 @@ void Workers::choose_engine(bool on_gpus, const CommunicationOptions& options) {
       reason_ = c10::str("all ", count(), " workers are on one machine and share memory");
       return;
     }
-    why_not << (why_not.tellp() > 0 ? "; " : "") << "shm: " << reason;
+    why_not += c10::str(why_not.empty() ? "" : "; ", "shm: ", reason);
   }
   for (const Preference& preference : kMessageEngines) {
-    if (asked != "auto" && asked != preference.engine) continue;
-    if (wants_nccl || !all_have(preference.engine)) continue;
-    engine_ = preference.engine;
-    reason_ = asked == "auto" ? preference.reason : "LOCKSTEP_ENGINE asks for it";
+    const bool fits = asked == "auto" || asked == preference.engine || nccl;
+    if (!fits || (nccl_only && !nccl) || !all_have(preference.engine, availability(preference.engine), why_not)) continue;
+    host_engine_ = preference.engine;
+    engine_ = nccl ? "nccl" : host_engine_;
+    reason_ = nccl ? "the replicas are on GPUs" : asked == "auto" ? preference.reason : "LOCKSTEP_ENGINE asks for it";
     return;
   }
   LOCKSTEP_CHECK_VALUE(false, "[MultiWorkerMirroredStrategy] no engine can carry collectives between the workers: asked=",
-                       asked, ", communication=", options.implementation.name(), "; ", why_not.str());
+                       asked, ", communication=", implementation.name(), "; ", why_not);
 }
 
 std::shared_ptr<comm::WorkerGroups> Workers::make_groups(const std::string& purpose, int ranks_per_worker) {
@@ -213,9 +249,12 @@ std::shared_ptr<comm::WorkerGroups> Workers::make_groups(const std::string& purp
     groups = comm::make_shm_groups(
         std::make_shared<comm::SharedRendezvous>(memory_, name, ranks_per_worker, timeout_));
   } else {
-    const auto transport = engine_ == "mpi" ? comm::make_mpi_transport(*job_, name, ranks_per_worker, timeout_)
-                                            : comm::make_gloo_transport(*job_, name, ranks_per_worker, timeout_);
-    groups = comm::make_message_groups(job_, transport, name, ranks_per_worker, 0, timeout_);
+    const auto transport = host_engine_ == "mpi" ? comm::make_mpi_transport(*job_, name, ranks_per_worker, timeout_)
+                                                 : comm::make_gloo_transport(*job_, name, ranks_per_worker, timeout_);
+    const bool on_devices = engine_ == "nccl" && ranks_per_worker == static_cast<int>(devices_.size());
+    groups = comm::make_message_groups(
+        job_, transport, name, ranks_per_worker, timeout_,
+        on_devices ? comm::make_nccl_transport(*job_, name, ranks_per_worker, devices_, timeout_) : nullptr);
   }
   struct Dumped {
     std::shared_ptr<comm::WorkerGroups> groups;
@@ -240,11 +279,7 @@ void Workers::tell(const std::exception_ptr& error) {
 
 void Workers::write_down() const {
   const comm::JobFailure* failure = job_->failure();
-  const std::string path = comm::write_dump(failure != nullptr ? failure->reason : "an exception left a run");
-  if (!path.empty()) {
-    LOCKSTEP_LOG(Warn) << "the job is over; the last collectives of this worker are in " << path
-                       << " (lockstep doctor FILE... reads those of all workers)";
-  }
+  comm::dump_failure(failure != nullptr ? failure->reason : "an exception left a run");
 }
 
 }  // namespace lockstep::detail

@@ -31,9 +31,9 @@ namespace detail {
 /// with whoever comes. Every worker makes the same strategies in the same order.
 class LOCKSTEP_API Workers {
  public:
-  /// Joins the cluster that the resolver describes, with `replicas_per_worker` replicas here, and agrees with the others
-  /// on the engine that carries collectives. Errors name what was tried and who has not come.
-  static std::shared_ptr<Workers> join(const ClusterResolver& resolver, int replicas_per_worker, bool on_gpus,
+  /// Joins the cluster that the resolver describes, with `replicas_per_worker` replicas here, on these GPUs or, without
+  /// any, on CPUs, and agrees with the others on the engine that carries collectives. Errors name what was tried and who has not come.
+  static std::shared_ptr<Workers> join(const ClusterResolver& resolver, int replicas_per_worker, std::vector<int> gpus,
                                        const CommunicationOptions& options);
   ~Workers();
 
@@ -59,12 +59,16 @@ class LOCKSTEP_API Workers {
 
  private:
   Workers() = default;
-  void choose_engine(bool on_gpus, const CommunicationOptions& options);
+  void choose_engine(const CommunicationOptions& options);
+  bool all_have(const std::string& engine, const std::string& own_reason, std::string& why_not);
+  bool share_cards();
 
   std::shared_ptr<comm::Job> job_;
   /// What the names of this strategy's groups begin with.
   std::string name_;
   std::string engine_;
+  /// The engine for the memory of hosts, where messages are sent.
+  std::string host_engine_;
   std::string reason_;
   int sharing_cores_ = 1;
   std::chrono::milliseconds timeout_{};

@@ -150,7 +150,7 @@ inline std::shared_ptr<comm::WorkerGroups> make_groups(Engine engine, const std:
   if (engine == Engine::kMessages) {
     auto transport =
         std::make_shared<MailTransport>(mail, job->worker(), job->num_workers(), ranks_per_worker);
-    return comm::make_message_groups(job, transport, "test", ranks_per_worker, 0, timeout);
+    return comm::make_message_groups(job, transport, "test", ranks_per_worker, timeout);
   }
   std::string why_not;
   auto memory = comm::SharedMemory::connect(job, "memory", timeout, why_not);

@@ -48,15 +48,25 @@ void Lane::begin(const Call& call, const CommunicationOptions& options) {
   for (int worker = 0; worker < team_->num_workers(); ++worker) {
     const Header& other = theirs[static_cast<size_t>(worker)];
     if (other.fingerprint == mine.fingerprint && other.run == mine.run && other.sequence == mine.sequence) continue;
-    throw_difference({rank(), mine.text, mine.run}, {team_->rank_of(worker, local_), other.text, other.run}, call, calls_,
+    const Job& job = *team_->job;
+    throw_difference({rank(), job.name(job.worker()), mine.text, mine.run},
+                     {team_->rank_of(worker, local_), job.name(worker), other.text, other.run}, call, calls_,
                      team_->name);
   }
 }
 
 void Lane::exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
+  exchange_by(*team_->transport, outgoing, incoming);
+}
+
+void Lane::exchange_on_devices(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
+  exchange_by(*team_->device_transport, outgoing, incoming);
+}
+
+void Lane::exchange_by(Transport& transport, std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
   if (outgoing.empty() && incoming.empty()) return;
   try {
-    team_->transport->exchange(team_->first_lane + local_, outgoing, incoming, limit_);
+    transport.exchange(local_, outgoing, incoming, limit_);
   } catch (const c10::Error& error) {
     rethrow_as_worker_error(error);
   }

@@ -18,9 +18,10 @@ namespace lockstep::comm {
 struct MessageTeam {
   std::shared_ptr<Job> job;
   std::shared_ptr<Transport> transport;
+  /// Moves the memory of devices, where there is such an engine.
+  std::shared_ptr<Transport> device_transport;
   std::string name;
   int ranks_per_worker = 1;
-  int first_lane = 0;
   std::chrono::milliseconds timeout{};
   uint64_t run = 0;
 
@@ -43,8 +44,11 @@ class Lane {
   void begin(const Call& call, const CommunicationOptions& options);
   /// Exchanges messages of the call. Whatever goes wrong becomes a WorkerError that names the worker.
   void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming);
+  /// The same with messages in the memory of the rank's device; all work on them is done.
+  void exchange_on_devices(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming);
 
  private:
+  void exchange_by(Transport& transport, std::span<const Outgoing> outgoing, std::span<const Incoming> incoming);
   [[noreturn]] void rethrow_as_worker_error(const c10::Error& error) const;
 
   std::shared_ptr<MessageTeam> team_;

@@ -4,11 +4,15 @@
 
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/dump.h"
 #include "lockstep/comm/exchange_group.h"
 #include "lockstep/comm/messages/lane.h"
+#include "lockstep/comm/messages/reduce_devices.h"
 #include "lockstep/comm/messages/reduce_messages.h"
+#include "lockstep/comm/reduce/device_reduce.h"
 #include "lockstep/comm/rendezvous.h"
 
 namespace lockstep::comm {
@@ -89,6 +93,27 @@ class MessageGroup final : public ExchangeGroup {
     });
   }
 
+  void reduce_on_devices(const Call& call, const CommunicationOptions& options) override {
+    if (!team_->device_transport) return reduce_through_cpu(call, options);
+    const at::NoGradGuard no_grad;
+    const auto mine = flatten_by_dtype(call.inputs);
+    synchronize(call.inputs);
+    failing_the_job([&] {
+      const auto parts = meet_locally(call, mine, options, [&](const std::vector<const std::vector<at::Tensor>*>& local) {
+        lane_.begin(call, options);
+        return reduce_parts_on_devices(lane_, call, local);
+      });
+      const auto whole = meet_locally(call, parts, options, [&](const std::vector<const std::vector<at::Tensor>*>& local) {
+        std::vector<at::Tensor> result;
+        for (const at::Tensor& part : parts) result.push_back(at::empty_like(part));
+        for (int from = 0; from < team_->ranks_per_worker; ++from) take_parts(*team_, from, *local[from], result);
+        synchronize(result);
+        return result;
+      });
+      if (!call.outputs.empty()) unflatten_by_dtype(whole, call.outputs);
+    });
+  }
+
   void meet(const Call& call, const Parcel* parcel, const CommunicationOptions& options,
             c10::function_ref<void(const Gathering&)> work) override {
     LOCKSTEP_ASSERT(parcel == nullptr, "reductions have their own way");
@@ -114,12 +139,32 @@ class MessageGroup final : public ExchangeGroup {
     try {
       collective();
     } catch (const c10::Error& error) {
-      team_->job->fail(error.what_without_backtrace());
+      fail(error.what_without_backtrace());
       throw;
     } catch (const std::exception& error) {
-      team_->job->fail(error.what());
+      fail(error.what());
       throw;
     }
+  }
+  void fail(const std::string& reason) {
+    team_->job->fail(reason);
+    dump_failure(reason);
+  }
+
+  /// Shows `work` a list of tensors of each local rank; all have finished with them when it returns.
+  template <typename Work>
+  std::vector<at::Tensor> meet_locally(const Call& call, const std::vector<at::Tensor>& mine,
+                                       const CommunicationOptions& options, Work work) {
+    Call shown = call;
+    shown.payload = const_cast<std::vector<at::Tensor>*>(&mine);
+    Meeting meeting(*rendezvous_, lane_.local(), shown, options.timeout());
+    std::vector<const std::vector<at::Tensor>*> local;
+    for (const Call* other : meeting.calls()) {
+      local.push_back(static_cast<const std::vector<at::Tensor>*>(other->payload));
+    }
+    auto results = work(local);
+    meeting.finish();
+    return results;
   }
 
   int lane_rank(int worker) const { return team_->rank_of(worker, lane_.local()); }
@@ -208,11 +253,16 @@ class MessageGroups final : public WorkerGroups {
       local_.emplace_back(std::make_shared<MessageGroup>(team_, rendezvous_, local));
     }
     watch_ = team_->job->on_change([team = team_.get()] {
-      if (const JobFailure* failure = team->job->failure()) team->transport->abort(failure->reason);
+      const JobFailure* failure = team->job->failure();
+      if (failure == nullptr) return;
+      team->transport->abort(failure->reason);
+      if (team->device_transport) team->device_transport->abort(failure->reason);
     });
   }
 
-  std::string_view engine() const override { return team_->transport->name(); }
+  std::string_view engine() const override {
+    return team_->device_transport ? team_->device_transport->name() : team_->transport->name();
+  }
   void begin_run(uint64_t run) override {
     team_->run = run;
     rendezvous_->reset();
@@ -229,14 +279,15 @@ class MessageGroups final : public WorkerGroups {
 }  // namespace
 
 std::shared_ptr<WorkerGroups> make_message_groups(std::shared_ptr<Job> job, std::shared_ptr<Transport> transport,
-                                                  std::string name, int ranks_per_worker, int first_lane,
-                                                  std::chrono::milliseconds timeout) {
+                                                  std::string name, int ranks_per_worker,
+                                                  std::chrono::milliseconds timeout,
+                                                  std::shared_ptr<Transport> device_transport) {
   return std::make_shared<MessageGroups>(std::make_shared<MessageTeam>(
       MessageTeam{.job = std::move(job),
                   .transport = std::move(transport),
+                  .device_transport = std::move(device_transport),
                   .name = std::move(name),
                   .ranks_per_worker = ranks_per_worker,
-                  .first_lane = first_lane,
                   .timeout = timeout}));
 }
 

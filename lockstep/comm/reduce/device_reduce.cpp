@@ -35,20 +35,24 @@ void synchronize(at::TensorList tensors) {
   guard.getStream(tensors[0].device()).synchronize();
 }
 
-at::Tensor reduce_on_device(std::span<const Call* const> calls, size_t index, ReduceOp op, at::Device device) {
-  const auto dtype = calls[0]->inputs[index].scalar_type();
-  const bool narrow = dtype == at::kHalf || dtype == at::kBFloat16;
-  std::vector<at::Tensor> values;
-  for (const Call* call : calls) {
-    values.push_back(call->inputs[index].detach().to(device, narrow ? at::kFloat : dtype));
+at::Tensor reduce_tree(std::vector<at::Tensor> values, ReduceOp op, size_t divisor) {
+  const auto dtype = values[0].scalar_type();
+  if (dtype == at::kHalf || dtype == at::kBFloat16) {
+    for (at::Tensor& value : values) value = value.to(at::kFloat);
   }
   for (size_t stride = 1; stride < values.size(); stride *= 2) {
     for (size_t i = 0; i + stride < values.size(); i += 2 * stride) {
       values[i] = combine(values[i], values[i + stride], op);
     }
   }
-  if (op == ReduceOp::Mean) values[0] = divide(values[0], calls.size());
+  if (op == ReduceOp::Mean) values[0] = divide(values[0], divisor);
   return values[0].to(dtype);
+}
+
+at::Tensor reduce_on_device(std::span<const Call* const> calls, size_t index, ReduceOp op, at::Device device) {
+  std::vector<at::Tensor> values;
+  for (const Call* call : calls) values.push_back(call->inputs[index].detach().to(device));
+  return reduce_tree(std::move(values), op, calls.size());
 }
 
 at::Tensor concatenate_sparse(std::span<const Call* const> calls, size_t index, ReduceOp op, at::Device device) {

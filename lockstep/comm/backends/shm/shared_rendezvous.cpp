@@ -12,6 +12,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/comm/dump.h"
 #include "lockstep/comm/worker_errors.h"
 
 namespace lockstep::comm {
@@ -229,7 +230,9 @@ void SharedRendezvous::explain_difference(int local, const Call& call, size_t ot
   const Slot& theirs = slots_[other];
   const auto known = [&] { return theirs.explained.load(std::memory_order_acquire) == own.calls; };
   const bool explained = wait(own, known, kExplain, [] {});
-  throw_difference({rank, text, slot.run}, {static_cast<int>(other), explained ? theirs.text : theirs.operation, theirs.run},
+  const auto worker_name = [&](size_t of) { return job().name(worker_of(static_cast<int>(of))); };
+  throw_difference({rank, worker_name(static_cast<size_t>(rank)), text, slot.run},
+                   {static_cast<int>(other), worker_name(other), explained ? theirs.text : theirs.operation, theirs.run},
                    call, own.calls, name_);
 }
 
@@ -255,8 +258,8 @@ void SharedRendezvous::depart(int local) {
   };
   try {
     wait(own, all_done, std::chrono::hours(24 * 365), check);
-  } catch (...) {
-    recorder_.end(local, Record::State::kFailed);
+  } catch (const c10::Error& error) {
+    fail(local, error.what_without_backtrace());
     throw;
   }
   recorder_.end(local, Record::State::kDone);
@@ -265,6 +268,7 @@ void SharedRendezvous::depart(int local) {
 void SharedRendezvous::fail(int local, const std::string& reason) {
   recorder_.end(local, Record::State::kFailed);
   job().fail(reason);
+  dump_failure(reason);
 }
 
 std::string SharedRendezvous::missing(uint64_t target) const {

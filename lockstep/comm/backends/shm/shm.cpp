@@ -26,6 +26,11 @@ class ShmGroup final : public ExchangeGroup {
     }
   }
 
+  void reduce_on_devices(const Call& call, const CommunicationOptions& options) override {
+    const SharedAllocation allocation(true);  // the copies need not be copied again
+    reduce_through_cpu(call, options);
+  }
+
  private:
   SharedMemory& memory() const { return rendezvous_->memory(); }
   bool is_own(int rank) const { return rank == rank_; }
