@@ -1,21 +1,22 @@
 // The examples of the API pages that have to do with datasets, and what they print. Logical CPUs stand in place of
 // GPUs; MirroredStrategy in place of strategies that other machines are needed for.
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "lockstep/data/files.h"
-#include "lockstep/data/formats/record_writer.h"
 #include "lockstep/lockstep.h"
+#include "tests/strategy/seed_page_inputs.h"
 #include "tests/strategy/shown.h"
 
 namespace lockstep {
 namespace {
 
+using testing::dataset_fn;
+using testing::numbers_in;
+using testing::RecordFiles;
 using testing::shown;
 
 class SeedPagesInput : public ::testing::Test {
@@ -63,34 +64,12 @@ TEST_F(SeedPagesInput, TrainEpochs) {
   for (int epoch = 0; epoch < 3; ++epoch) EXPECT_EQ(distribute_train_epoch(dist_dataset).item<int64_t>(), 45);
 }
 
-/// Record files "1.tfr" to "4.tfr" in a folder of their own.
-class RecordFiles {
- public:
-  RecordFiles() : folder_(::testing::TempDir() + "lockstep_seed_pages") {
-    std::filesystem::create_directories(folder_);
-    for (int file = 1; file <= 4; ++file) {
-      names.push_back(folder_ + "/" + std::to_string(file) + ".tfr");
-      data::RecordWriter writer(names.back());
-      for (int record = 0; record < file; ++record) writer.write(std::to_string(file * 10 + record));
-      writer.close();
-    }
-  }
-  ~RecordFiles() { std::filesystem::remove_all(folder_); }
-
-  std::vector<std::string> names;
-
- private:
-  std::string folder_;
-};
-
 // Pages of MirroredStrategy and MultiWorkerMirroredStrategy: experimental_distribute_dataset of record files, and its
 // element_spec.
 TEST_F(SeedPagesInput, DistributeRecordFiles) {
   const RecordFiles files;
   const MirroredStrategy strategy(two);
-  const auto dataset =
-      data::tfrecords(files.names).map([](const data::Bytes& record) { return std::stoll(record.str()); }).batch(4);
-  const auto dist_dataset = strategy.experimental_distribute_dataset(dataset);
+  const auto dist_dataset = strategy.experimental_distribute_dataset(numbers_in(files.names).batch(4));
   EXPECT_EQ(shown(dist_dataset.element_spec()[1]), "TensorSpec(shape=(None,), dtype=int64)");
   int64_t sum = 0;
   int steps = 0;
@@ -101,15 +80,6 @@ TEST_F(SeedPagesInput, DistributeRecordFiles) {
   }
   EXPECT_EQ(sum, 10 + 20 + 21 + 30 + 31 + 32 + 40 + 41 + 42 + 43);
   EXPECT_EQ(steps, 3);
-}
-
-constexpr int64_t kGlobalBatchSize = 8;
-
-/// The dataset function of all pages.
-data::Dataset<at::Tensor> dataset_fn(const InputContext& input_context) {
-  const int64_t batch_size = input_context.get_per_replica_batch_size(kGlobalBatchSize);
-  const auto d = data::from_tensors(torch::tensor({{1.0f}})).repeat().batch(batch_size);
-  return d.shard(input_context.num_input_pipelines, input_context.input_pipeline_id);
 }
 
 // Pages of MirroredStrategy and MultiWorkerMirroredStrategy: experimental_distribute_datasets_from_function.
