@@ -25,8 +25,8 @@ constexpr const char* kWorkersTimeout = "60";
   throw HarnessError("[worker_processes] worker " + std::to_string(worker) + " " + what);
 }
 
-/// What workers get unless the environment says it already. Some cases must fail: their log and dumps are no news.
-std::vector<std::string> default_variables(const std::filesystem::path& dumps) {
+/// What workers get unless the environment says it already. Some cases must fail, which is no news for a log.
+std::vector<std::string> default_variables() {
   std::vector<std::string> variables;
   const auto add = [&](const std::string& name, const std::string& value) {
     if (!env::given(name)) variables.push_back(name + "=" + value);
@@ -34,7 +34,6 @@ std::vector<std::string> default_variables(const std::filesystem::path& dumps) {
   add("LOCKSTEP_JOIN_TIMEOUT", kWorkersTimeout);
   add("LOCKSTEP_COLLECTIVE_TIMEOUT", kWorkersTimeout);
   add("LOCKSTEP_LOG", "off");
-  add("LOCKSTEP_DUMP", dumps.string());
   return variables;
 }
 
@@ -73,7 +72,8 @@ Case case_of(const Json& question) {
 WorkerProcesses::WorkerProcesses(int count) : folder_(make_folder()) {
   const std::vector<int> ports = tools::find_ports(count, std::nullopt);
   std::vector<std::string> shared = tools::job_variables({.ports = ports, .restart = 0, .token_file = ""});
-  for (std::string& variable : default_variables(folder_)) shared.push_back(std::move(variable));
+  for (std::string& variable : default_variables()) shared.push_back(std::move(variable));
+  shared.push_back("TMPDIR=" + folder_.string());
   processes_.resize(count);
   for (int index = 0; index < count; ++index) {
     std::vector<std::string> variables = shared;

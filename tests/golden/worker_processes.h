@@ -44,7 +44,7 @@ class WorkerProcesses {
   [[noreturn]] void fail_because_ended(int index);
 
   std::vector<Process> processes_;
-  /// For what workers write down about errors, which some cases want.
+  /// For all temporary files of the workers, which are killed before they could remove them.
   std::filesystem::path folder_;
 };
 
