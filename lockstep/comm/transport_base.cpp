@@ -34,19 +34,19 @@ void TransportBase::abort(const std::string& reason) {
   do_abort();
 }
 
-void TransportBase::fail_late(const Call& call, const std::string& words) {
+void TransportBase::fail_late(const Call& call, const std::string& peers, const std::string& words) {
   const auto message =
       c10::str("[", engine_, "] all messages must come within the timeout: worker=", names_[worker_],
-               ", lane=", call.lane, ", timeout=", call.timeout.count(), " ms, peers=", peers_of(call), "; ", engine_,
-               " says: ", words, "; see what the peers do, or raise LOCKSTEP_COLLECTIVE_TIMEOUT");
+               ", lane=", call.lane, ", timeout=", call.timeout.count(), " ms, peers=", peers.empty() ? peers_of(call) : peers, "; ",
+               engine_, " says: ", words, "; see what the peers do, or raise LOCKSTEP_COLLECTIVE_TIMEOUT");
   abort(message);
   throw_failure(message);
 }
 
-void TransportBase::fail_with_peer(const Call& call, const std::string& peer, const std::string& words) {
+void TransportBase::fail_with_peer(const Call& call, const std::string& peers, const std::string& words) {
   const auto message =
       c10::str("[", engine_, "] peers must stay until the end: worker=", names_[worker_], ", lane=", call.lane,
-               ", peer=", peer.empty() ? peers_of(call) : peer, "; ", engine_, " says: ", words);
+               ", peer=", peers.empty() ? peers_of(call) : peers, "; ", engine_, " says: ", words);
   abort(message);
   throw_failure(message);
 }
@@ -61,9 +61,13 @@ std::string TransportBase::peers_of(const Call& call) const {
   std::vector<bool> part(names_.size());
   for (const auto& message : call.incoming) part[message.peer] = part[message.peer] || message.bytes > 0;
   for (const auto& message : call.outgoing) part[message.peer] = part[message.peer] || message.bytes > 0;
+  return names_of(part);
+}
+
+std::string TransportBase::names_of(const std::vector<bool>& peers) const {
   std::string names;
   for (size_t peer = 0; peer < names_.size(); ++peer) {
-    if (part[peer]) names += (names.empty() ? "" : ", ") + names_[peer];
+    if (peers[peer]) names += (names.empty() ? "" : ", ") + names_[peer];
   }
   return names;
 }

@@ -49,10 +49,13 @@ class LOCKSTEP_API TransportBase : public Transport {
 
   bool is_aborted() const { return aborted_.load(std::memory_order_acquire); }
   const std::string& name_of(int worker) const { return names_[worker]; }
+  /// The names of those workers, `a, b`.
+  std::string names_of(const std::vector<bool>& peers) const;
 
-  /// Aborts the transport with what is also thrown; `words` are the engine's own.
-  [[noreturn]] void fail_late(const Call& call, const std::string& words);
-  [[noreturn]] void fail_with_peer(const Call& call, const std::string& peer, const std::string& words);
+  /// Aborts the transport with what is also thrown; `words` are the engine's own. `peers` names who is late or broken;
+  /// empty where the engine cannot tell.
+  [[noreturn]] void fail_late(const Call& call, const std::string& peers, const std::string& words);
+  [[noreturn]] void fail_with_peer(const Call& call, const std::string& peers, const std::string& words);
   [[noreturn]] void throw_aborted(const Call& call);
 
  private:

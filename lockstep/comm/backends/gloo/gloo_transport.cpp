@@ -51,8 +51,9 @@ void GlooTransport::do_exchange(const Call& call) {
   std::string words;
   std::string broken;
   bool late = false;
+  std::vector<int> awaited(static_cast<size_t>(num_workers()));
   try {
-    if (carry(call, *lane.buffer)) return;
+    if (carry(call, *lane.buffer, awaited)) return;
   } catch (const std::exception& error) {
     words = error.what();
     late = call.is_late();
@@ -63,14 +64,15 @@ void GlooTransport::do_exchange(const Call& call) {
     lane.buffer.reset();
   }
   if (is_aborted()) throw_aborted(call);
-  if (late) fail_late(call, words);
+  if (late) fail_late(call, names_of({awaited.begin(), awaited.end()}), words);
   fail_with_peer(call, broken, words);
 }
 
-bool GlooTransport::carry(const Call& call, gloo::transport::UnboundBuffer& buffer) {
+bool GlooTransport::carry(const Call& call, gloo::transport::UnboundBuffer& buffer, std::vector<int>& awaited) {
   for (const auto& message : call.incoming) {
     if (message.bytes == 0) continue;
     buffer.recv(message.peer, slot_of(call.lane, message.bytes), offset_of(message.data), message.bytes);
+    ++awaited[static_cast<size_t>(message.peer)];
   }
   for (const auto& message : call.outgoing) {
     if (message.bytes == 0) continue;
@@ -78,7 +80,9 @@ bool GlooTransport::carry(const Call& call, gloo::transport::UnboundBuffer& buff
   }
   for (const auto& message : call.incoming) {
     if (message.bytes == 0) continue;
-    if (is_aborted() || !buffer.waitRecv(until(call.deadline))) return false;
+    int peer = 0;
+    if (is_aborted() || !buffer.waitRecv(&peer, until(call.deadline))) return false;
+    --awaited[static_cast<size_t>(peer)];
   }
   for (const auto& message : call.outgoing) {
     if (message.bytes == 0) continue;

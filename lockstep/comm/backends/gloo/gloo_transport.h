@@ -34,8 +34,9 @@ class GlooTransport : public TransportBase {
 
   void do_exchange(const Call& call) override;
   void do_abort() override;
-  /// Posts and awaits all messages; false when it was aborted. Throws what Gloo throws.
-  bool carry(const Call& call, gloo::transport::UnboundBuffer& buffer);
+  /// Posts and awaits all messages; false when it was aborted. Throws what Gloo throws. `awaited` counts the messages
+  /// that have not come from each peer.
+  bool carry(const Call& call, gloo::transport::UnboundBuffer& buffer, std::vector<int>& awaited);
   /// Names the peers whose connections are broken.
   std::string broken_peers(gloo::transport::UnboundBuffer& buffer);
 

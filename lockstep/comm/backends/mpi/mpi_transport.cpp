@@ -52,8 +52,9 @@ void MpiTransport::do_exchange(const Call& call) {
     if (backoff.pause()) continue;
     const auto now = Clock::now();
     if (now >= call.deadline) {
+      const std::string late = late_peers(lane);
       cancel(lane);
-      fail_late(call, "nothing");
+      fail_late(call, late, "nothing");
     }
     now < sleepy ? std::this_thread::yield() : std::this_thread::sleep_for(kSleep);
   }
@@ -97,6 +98,16 @@ bool MpiTransport::test(const Call& call, Lane& lane) {
     if (own != MPI_SUCCESS && own != MPI_ERR_PENDING) fail(call, lane, own, lane.peers[i]);
   }
   fail(call, lane, code, -1);
+}
+
+std::string MpiTransport::late_peers(Lane& lane) const {
+  std::vector<bool> late(static_cast<size_t>(num_workers()));
+  for (size_t i = 0; i < lane.requests.size(); ++i) {
+    int done = 0;
+    const int code = MPI_Test(&lane.requests[i], &done, MPI_STATUS_IGNORE);
+    if (code != MPI_SUCCESS || done == 0) late[static_cast<size_t>(lane.peers[i])] = true;
+  }
+  return names_of(late);
 }
 
 void MpiTransport::cancel(Lane& lane) {

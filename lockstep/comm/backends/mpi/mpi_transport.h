@@ -35,6 +35,8 @@ class MpiTransport : public TransportBase {
   /// Returns whether all is done; throws what MPI says.
   bool test(const Call& call, Lane& lane);
   /// Takes back what was posted, as far as MPI can.
+  /// Names the peers whose messages have not gone or come.
+  std::string late_peers(Lane& lane) const;
   void cancel(Lane& lane);
   [[noreturn]] void fail(const Call& call, Lane& lane, int code, int peer);
 

@@ -67,7 +67,7 @@ void NcclTransport::wait(const Call& call, NcclLane& lane, Progress progress) {
     if (backoff.pause()) continue;
     if (call.is_late()) {
       lane.abort();
-      fail_late(call, "nothing");
+      fail_late(call, "", "nothing");
     }
     std::this_thread::sleep_for(kSleep);
   }
