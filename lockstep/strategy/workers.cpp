@@ -158,6 +158,9 @@ std::shared_ptr<Workers> Workers::join(const ClusterResolver& resolver, int repl
       options.timeout().count() > 0 ? options.timeout() : env::seconds("LOCKSTEP_COLLECTIVE_TIMEOUT");
   const auto replicas =
       workers->job_->all_gather(workers->name_ + "/replicas", std::to_string(replicas_per_worker), workers->timeout_);
+  // Who sees a difference and ends must not take the numbers away from those who have not read them.
+  const bool alike = std::equal(replicas.begin() + 1, replicas.end(), replicas.begin());
+  if (!alike) workers->wait_for_readers("replicas");
   for (int worker = 0; worker < workers->count(); ++worker) {
     LOCKSTEP_CHECK_VALUE(replicas[static_cast<size_t>(worker)] == replicas[0],
                          "[MultiWorkerMirroredStrategy] every worker must have as many devices as the others: ",
@@ -201,6 +204,14 @@ bool Workers::share_cards() {
     }
   }
   return false;
+}
+
+void Workers::wait_for_readers(const std::string& what) {
+  try {
+    job_->all_gather(c10::str(name_, "/", what, "/read"), "", timeout_);
+  } catch (const CollectiveError&) {
+    // Somebody has read and gone, or does not come: there is nobody left to wait for.
+  }
 }
 
 /// All workers take the first engine that all of them have.

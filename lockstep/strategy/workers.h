@@ -59,6 +59,8 @@ class LOCKSTEP_API Workers {
 
  private:
   Workers() = default;
+  /// Waits until all workers have read what was gathered; for those who are about to throw.
+  void wait_for_readers(const std::string& what);
   void choose_engine(const CommunicationOptions& options);
   bool all_have(const std::string& engine, const std::string& own_reason, std::string& why_not);
   bool share_cards();
