@@ -1,6 +1,7 @@
 #include "lockstep/strategy/strategy_impl.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "lockstep/base/env.h"
 #include "lockstep/comm/backends/local/local.h"

@@ -1,6 +1,7 @@
 #include "lockstep/strategy/update_offer.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/backends/shm/shared_memory.h"

@@ -23,7 +23,7 @@ namespace {
 
 /// This process among the workers of a case.
 struct Worker {
-  MultiWorkerMirroredStrategy strategy;
+  MultiWorkerMirroredStrategy strategy{nullptr, {}, {"CPU:0"}};
   int index = strategy.cluster_resolver()->task_id().value();
 };
 

@@ -9,7 +9,7 @@ namespace ls = lockstep;
 
 int main() {
   ls::set_logical_devices("CPU", 2);
-  ls::MirroredStrategy strategy;
+  ls::MirroredStrategy strategy({"CPU:0", "CPU:1"});
   auto scope = strategy.scope();
   auto model = ls::module<torch::nn::Linear>(4, 1);
   auto sgd = ls::optimizer<torch::optim::SGD>(model, 0.1);
