@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace lockstep::bench {
 
@@ -37,6 +38,17 @@ struct StepResult {
   /// seconds_alone / seconds_n.
   double fraction_of_alone = 0;
 };
+
+/// What everything took each time that it was its turn.
+struct StepTimes {
+  std::vector<double> plain;
+  std::vector<double> one;
+  std::vector<double> all;
+  std::vector<double> alone;
+};
+
+/// Returns the medians and their ratios.
+StepResult make_step_result(const StepOptions& options, int threads_per_replica, StepTimes& times);
 
 StepResult bench_step(const StepOptions& options);
 

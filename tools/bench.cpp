@@ -1,7 +1,6 @@
-#include <iomanip>
-#include <iostream>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -9,6 +8,7 @@
 #include "bench/empty_run.h"
 #include "bench/input.h"
 #include "bench/step.h"
+#include "tools/bench_workers.h"
 #include "tools/report.h"
 #include "tools/subcommands.h"
 
@@ -25,22 +25,6 @@ Json to_json(const bench::AllReduceResult& r) {
           {"algbw", r.algbw},
           {"memory_bandwidth", r.memory_bandwidth},
           {"fraction_of_limit", r.fraction_of_limit}};
-}
-
-Json to_json(const bench::StepResult& r) {
-  return {{"name", r.name},
-          {"width", r.options.width},
-          {"batch", r.options.batch},
-          {"replicas", r.options.replicas},
-          {"optimizer", r.options.optimizer},
-          {"threads_per_replica", r.threads_per_replica},
-          {"seconds_plain", r.seconds_plain},
-          {"seconds_1", r.seconds_1},
-          {"seconds_n", r.seconds_n},
-          {"seconds_alone", r.seconds_alone},
-          {"efficiency", r.efficiency},
-          {"overhead_1", r.overhead_1},
-          {"fraction_of_alone", r.fraction_of_alone}};
 }
 
 Json to_json(const bench::InputResult& r) {
@@ -80,19 +64,44 @@ void add_input(CLI::App& bench) {
   command->callback([=] { report_input(*options, *json); });
 }
 
+/// The option that measures between workers; 0 where it is not given.
+std::shared_ptr<int> add_workers(CLI::App& command) {
+  auto workers = std::make_shared<int>(0);
+  command.add_option("--workers", *workers, "Workers on this machine, one replica each, instead of threads")
+      ->check(CLI::Range(2, 256));
+  return workers;
+}
+
+std::vector<bench::StepOptions> step_cases(const bench::StepOptions& options, const std::vector<int64_t>& widths,
+                                           const std::vector<int64_t>& batches) {
+  std::vector<bench::StepOptions> cases;
+  for (const int64_t width : widths) {
+    for (const int64_t batch : batches) {
+      cases.push_back(options);
+      cases.back().width = width;
+      cases.back().batch = batch;
+    }
+  }
+  return cases;
+}
+
 void add_all_reduce(CLI::App& bench) {
-  auto* command = bench.add_subcommand("all_reduce", "Sum a tensor over replicas, against the memory's bandwidth");
+  auto* command = bench.add_subcommand(
+      "all_reduce", "Sum a tensor over replicas, against the memory's bandwidth; over workers, against Gloo and MPI");
   auto options = std::make_shared<bench::AllReduceOptions>();
   auto json = std::make_shared<bool>(false);
   command->add_option("--replicas", options->replicas, "Replicas, one thread each")
       ->capture_default_str()
       ->check(CLI::Range(1, 256));
-  command->add_option("--bytes", options->bytes, "Message sizes; default 4 KiB to 256 MiB")->check(CLI::PositiveNumber);
+  const auto workers = add_workers(*command);
+  command->add_option("--bytes", options->bytes, "Message sizes; default 4 KiB to 256 MiB, between workers to 64 MiB")
+      ->check(CLI::PositiveNumber);
   command->add_option("--seconds", options->seconds_per_size, "Time for each size")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   command->add_flag("--json", *json, "Print one JSON object a line");
   command->callback([=] {
+    if (*workers > 0) return report_all_reduce_on_workers(*workers, *options, style(*json));
     for (const auto& result : bench::bench_all_reduce(*options)) report(to_json(result), style(*json));
   });
 }
@@ -120,6 +129,7 @@ void add_step(CLI::App& bench) {
   auto* batch = command->add_option("--batch", options->batch, "Examples for each replica; default 32 and 256");
   width->check(CLI::PositiveNumber);
   batch->check(CLI::PositiveNumber);
+  const auto workers = add_workers(*command);
   command->add_option("--replicas", options->replicas, "Replicas")->capture_default_str()->check(CLI::Range(1, 256));
   command->add_option("--optimizer", options->optimizer, "sgd, momentum or adam")
       ->capture_default_str()
@@ -129,15 +139,11 @@ void add_step(CLI::App& bench) {
       ->check(CLI::PositiveNumber);
   command->add_flag("--json", *json, "Print one JSON object a line");
   command->callback([=] {
-    const auto widths = width->count() > 0 ? std::vector<int64_t>{options->width} : std::vector<int64_t>{512, 2048};
-    const auto batches = batch->count() > 0 ? std::vector<int64_t>{options->batch} : std::vector<int64_t>{32, 256};
-    for (const int64_t w : widths) {
-      for (const int64_t b : batches) {
-        options->width = w;
-        options->batch = b;
-        report(to_json(bench::bench_step(*options)), style(*json));
-      }
-    }
+    const auto widths = width->count() > 0 ? std::vector{options->width} : std::vector<int64_t>{512, 2048};
+    const auto batches = batch->count() > 0 ? std::vector{options->batch} : std::vector<int64_t>{32, 256};
+    const auto cases = step_cases(*options, widths, batches);
+    if (*workers > 0) return report_step_on_workers(*workers, cases, style(*json));
+    for (const auto& each : cases) report(step_json(bench::bench_step(each)), style(*json));
   });
 }
 
@@ -149,13 +155,8 @@ void add_all(CLI::App& bench) {
     for (const auto& result : bench::bench_all_reduce({})) report(to_json(result), style(*json));
     const auto run = bench::bench_empty_run(2);
     report({{"name", run.name}, {"replicas", run.replicas}, {"seconds", run.seconds}}, style(*json));
-    for (const int64_t width : {512, 2048}) {
-      for (const int64_t batch : {32, 256}) {
-        bench::StepOptions options;
-        options.width = width;
-        options.batch = batch;
-        report(to_json(bench::bench_step(options)), style(*json));
-      }
+    for (const auto& each : step_cases({}, {512, 2048}, {32, 256})) {
+      report(step_json(bench::bench_step(each)), style(*json));
     }
     report_input({}, *json);
   });

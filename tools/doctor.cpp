@@ -11,11 +11,13 @@
 #include <torch/version.h>
 
 #include "lockstep/base/env.h"
+#include "lockstep/comm/backend.h"
 #include "lockstep/device/logical_devices.h"
 #include "lockstep/device/thread_share.h"
 #include "lockstep/strategy/mirrored.h"
 #include "lockstep/strategy/replica_context.h"
 #include "lockstep/version.h"
+#include "tools/build_features.h"
 #include "tools/doctor_cluster.h"
 #include "tools/doctor_dump.h"
 #include "tools/doctor_report.h"
@@ -58,6 +60,27 @@ Json devices() {
   return result;
 }
 
+/// What can carry collectives here.
+Json engines() {
+  Json result = Json::object();
+  for (const comm::Backend& engine : comm::backends()) {
+    result[std::string(engine.name)] = {{"available", engine.available},
+                                        {"ranks", engine.ranks},
+                                        {"devices", engine.devices},
+                                        {"why_not", engine.why_not},
+                                        {"remark", engine.remark}};
+  }
+  return result;
+}
+
+/// Returns one line for people: `yes, between processes, on cpu; Gloo 0.5.0`.
+std::string describe_engine(const Json& engine) {
+  if (!engine["available"].get<bool>()) return "no: " + engine["why_not"].get<std::string>();
+  const std::string remark = engine["remark"];
+  return "yes, between " + engine["ranks"].get<std::string>() + ", on " + engine["devices"].get<std::string>() +
+         (remark.empty() ? "" : "; " + remark);
+}
+
 /// Sums a tensor over two replicas and compares.
 std::string self_test() {
   set_logical_devices("CPU", 2);
@@ -94,20 +117,26 @@ Json examine() {
        {{"cores", num_hardware_threads()},
         {"intra_op", at::get_num_threads()},
         {"follow_replicas", blas_library().controlled ? "yes" : "no: this BLAS has its own"}}},
+      {"engines", engines()},
+      {"openssl", openssl_state()},
+      {"curl", curl_state()},
       {"self_test", self_test()},
       {"environment", environment()},
   };
 }
 
+std::string describe(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
 void print(const Json& report) {
   for (const auto& [name, value] : report.items()) {
     if (!value.is_object()) {
-      std::cout << name << ": " << (value.is_string() ? value.get<std::string>() : value.dump()) << '\n';
+      std::cout << name << ": " << describe(value) << '\n';
       continue;
     }
     std::cout << name << ":" << (value.empty() ? " nothing set" : "") << '\n';
     for (const auto& [key, entry] : value.items()) {
-      std::cout << "  " << key << ": " << (entry.is_string() ? entry.get<std::string>() : entry.dump()) << '\n';
+      const std::string text = name == "engines" ? describe_engine(entry) : describe(entry);
+      std::cout << "  " << key << ": " << text << '\n';
     }
   }
   std::cout << "variables:\n";
@@ -152,9 +181,9 @@ void examine_environment(ReportStyle style) {
 }  // namespace
 
 void add_doctor(CLI::App& app) {
-  auto* command = app.add_subcommand(
-      "doctor",
-      "Devices, LibTorch, BLAS, threads and environment in force; with FILEs, which rank of a job is out of step");
+  auto* command = app.add_subcommand("doctor",
+                                     "Devices, LibTorch, BLAS, threads, engines and environment in force; with FILEs, "
+                                     "which rank of a job is out of step");
   auto files = std::make_shared<std::vector<std::string>>();
   auto cluster = std::make_shared<bool>(false);
   auto json = std::make_shared<bool>(false);

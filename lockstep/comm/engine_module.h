@@ -49,6 +49,6 @@ struct EngineState {
 };
 
 /// Returns the state of an engine that was built, opening it.
-EngineState state_of_engine(std::string_view name);
+LOCKSTEP_API EngineState state_of_engine(std::string_view name);
 
 }  // namespace lockstep::comm
