@@ -6,10 +6,10 @@ FUZZ_SECONDS ?= 60
 JOBS   ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test demo golden lint fmt bench asan tsan fuzz install clean
+.PHONY: help setup build test demo demo-workers golden lint fmt bench asan tsan fuzz install clean
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Install the packages that are missing (Debian 12)
 	@scripts/setup.sh
@@ -25,6 +25,11 @@ demo: setup ## Train on handwritten digits on one and on all replicas
 	cmake --preset release
 	cmake --build --preset release --parallel $(JOBS) --target digits
 	build/release/bin/digits
+
+demo-workers: setup ## Train on handwritten digits on two workers
+	cmake --preset release
+	cmake --build --preset release --parallel $(JOBS) --target digits lockstep_command
+	build/release/bin/lockstep run -n 2 -- build/release/bin/digits
 
 golden: setup ## Compare with TensorFlow's own answers; GOLDEN=DIR for another folder of them
 	cmake --preset release
