@@ -60,6 +60,11 @@ class ChildProcess {
     ::waitpid(id_, nullptr, 0);
   }
 
+  pid_t id() const { return id_; }
+  void send_signal(int signal) const {
+    if (id_ > 0) ::kill(id_, signal);
+  }
+
   /// Returns whether it has ended before the deadline.
   bool wait_until(std::chrono::steady_clock::time_point deadline) {
     while (id_ > 0) {

@@ -1,16 +1,19 @@
-// A worker that trains and misbehaves when it is told to. It prints lines of JSON: that it joins, that it trains, when
-// it misbehaved, and how it ended. Times are of the machine's monotonic clock, which all its processes share.
+// A worker that trains and misbehaves when it is told to, before the first restart. It prints lines of JSON: that it
+// joins, that it trains, when it misbehaved, and how it ended. Times are of the machine's monotonic clock, which all
+// its processes share.
 //
-//   fault_worker [--victim WORKER --fault FAULT --when WHEN] [--steps N] [--devices N] [--pause SECONDS]
+//   fault_worker [--victim WORKER --fault FAULT --when WHEN] [--NAME NUMBER]...
 //
-//   FAULT  kill, stop      this signal to itself
-//          slow            sleeps for --pause seconds
-//          shape, call     another shape, or another collective, than all others
-//          elsewhere       a collective outside of run while all others are in one inside
-//   WHEN   inside          in a collective (kill, stop), or in the replica's function where the others are in a
-//   collective
-//          between         outside of run
-// Without --steps it trains until something ends it; with them it compares what it has learnt with plain LibTorch.
+//   --fault   kill, stop    this signal to itself
+//             slow          sleeps for --pause seconds
+//             shape, call   another shape, or another collective, than all others
+//             elsewhere     a collective outside of run while all others are in one inside
+//   --when    inside        in collectives (kill, stop), or in the replica's function before one
+//             between       outside of run
+//   --steps   trains so long and compares what it has learnt with plain LibTorch; else until something ends it
+//   --pause   seconds that a slow victim sleeps, and all others after each of their --steps
+//   --linger  seconds that it lives on after an error, for launchers that end all workers with the first
+//   --devices how many logical CPUs it has
 
 #include <chrono>
 #include <csignal>
@@ -20,6 +23,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 #include <torch/torch.h>
@@ -44,6 +48,7 @@ struct Orders {
   int steps = 0;
   int devices = 1;
   double pause = 0;
+  double linger = 0;
 };
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
@@ -64,7 +69,8 @@ Orders parse(int argc, char** argv) {
           .when = value("--when", ""),
           .steps = std::stoi(value("--steps", "0")),
           .devices = std::stoi(value("--devices", "1")),
-          .pause = std::stod(value("--pause", "0"))};
+          .pause = std::stod(value("--pause", "0")),
+          .linger = std::stod(value("--linger", "0"))};
 }
 
 void sleep(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
@@ -72,25 +78,23 @@ void sleep(double seconds) { std::this_thread::sleep_for(std::chrono::duration<d
 // What this process does wrong; an honest worker has nothing to do.
 class Misbehaviour {
  public:
-  Misbehaviour(Orders orders, int worker) : orders_(std::move(orders)), is_victim_(worker == orders_.victim) {}
+  Misbehaviour(Orders orders, int worker)
+      : orders_(std::move(orders)), is_victim_(worker == orders_.victim && is_first_attempt()) {}
 
   bool wants(int step, const char* fault, const char* when) const {
     return is_victim_ && step == kFaultyStep && orders_.fault == fault && orders_.when == when;
   }
 
-  // Signals and sleeps at this place of the program.
-  void act(int step, const char* when) const {
-    if (wants(step, "kill", when)) raise_now(SIGKILL);
-    if (wants(step, "stop", when)) raise_now(SIGSTOP);
-    if (wants(step, "slow", when)) {
-      say({{"event", "fault"}});
-      sleep(orders_.pause);
-    }
+  void sleep_here(int step, const char* when) const {
+    if (!wants(step, "slow", when)) return;
+    say({{"event", "fault"}});
+    sleep(orders_.pause);
   }
 
-  // The signal comes while the calling thread is in collectives.
-  void act_soon(int step) const {
+  // Sends the signal, or lets it come while the calling thread is in collectives.
+  void send_signal(int step) const {
     for (const auto& [fault, signal] : {std::pair("kill", SIGKILL), std::pair("stop", SIGSTOP)}) {
+      if (wants(step, fault, "between")) raise_now(signal);
       if (!wants(step, fault, "inside")) continue;
       std::thread([signal = signal] {
         sleep(0.1);
@@ -102,6 +106,11 @@ class Misbehaviour {
   double pause() const { return is_victim_ ? 0 : orders_.pause; }
 
  private:
+  static bool is_first_attempt() {
+    const char* restarts = std::getenv("LOCKSTEP_RESTART");
+    return restarts == nullptr || std::string(restarts) == "0";
+  }
+
   static void raise_now(int signal) {
     say({{"event", "fault"}});
     kill(getpid(), signal);
@@ -139,15 +148,15 @@ class Training {
   }
 
   void take_step(int step) {
-    misbehaviour_.act(step, "between");
-    misbehaviour_.act_soon(step);
+    misbehaviour_.sleep_here(step, "between");
+    misbehaviour_.send_signal(step);
     if (misbehaviour_.wants(step, "elsewhere", "between")) {
       say({{"event", "fault"}});
       reduce_outside(step);
     }
     strategy_.run([&] {
       learn(step);
-      misbehaviour_.act(step, "inside");
+      misbehaviour_.sleep_here(step, "inside");
       reduce_inside(step);
     });
     reduce_outside(step);
@@ -243,4 +252,9 @@ int run(const Orders& orders) try {
 
 }  // namespace
 
-int main(int argc, char** argv) { return run(parse(argc, argv)); }
+int main(int argc, char** argv) {
+  const Orders orders = parse(argc, argv);
+  const int status = run(orders);
+  if (status != 0) sleep(orders.linger);
+  return status;
+}

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/child_processes.h"
+
+/// Jobs of fault workers for tests: one of them misbehaves, and the test looks at how the others end.
+namespace lockstep::testing {
+
+using Json = nlohmann::json;
+
+/// Seconds for what must happen, on a machine that has much else to do.
+constexpr double kPatience = 60;
+
+/// Seconds of the clock that all processes of a machine share.
+double now();
+
+/// How a worker ended.
+struct Ending {
+  /// "exit 0", "signal 9".
+  std::string outcome{};
+  /// The type of the error, empty where it ended well; its text, the worker that it blames, and when it was caught.
+  std::string type{};
+  std::string text{};
+  int cause = -1;
+  double at = 0;
+};
+
+/// A program that lies beside this one.
+std::filesystem::path program(const std::string& name);
+
+struct FaultJobSettings {
+  std::string engine = "shm";
+  int num_workers = 3;
+  /// NAME=value, for all workers.
+  std::vector<std::string> variables{};
+  /// Of each worker; empty: this machine's loopback.
+  std::vector<std::string> hosts{};
+  /// What comes before each worker's command, as `nsenter ...`.
+  std::vector<std::vector<std::string>> prefixes{};
+};
+
+/// What one worker is told in another way than the others: variables, and of how many workers it hears.
+struct Difference {
+  std::vector<std::string> variables{};
+  int num_workers = 0;
+};
+
+/// The workers of a job, each a process that the test starts. Those that still run at the end are killed.
+class FaultJob {
+ public:
+  explicit FaultJob(FaultJobSettings settings);
+
+  void start(int worker, const std::vector<std::string>& arguments, const Difference& difference = {});
+  void start_all(const std::vector<std::string>& arguments);
+  /// A process that has a worker's description and is not the worker.
+  ChildProcess start_impostor(int worker, const Difference& difference);
+
+  /// Waits until the worker has said this; a failure of the test where it ends before.
+  Json wait_for(int worker, const std::string& event) const;
+  void send_signal(int worker, int signal) const { workers_.at(worker).send_signal(signal); }
+  /// Waits until the worker has ended; one that hangs is a failure of the test.
+  Ending end_of(int worker);
+  int port(int worker) const { return ports_[static_cast<size_t>(worker)]; }
+
+  /// The files that workers have left for the doctor, by worker.
+  std::map<int, std::filesystem::path> dumps() const;
+  /// What the doctor makes of them.
+  std::string diagnosis() const;
+
+ private:
+  std::vector<std::string> command(int worker, const std::vector<std::string>& arguments,
+                                   const Difference& difference) const;
+
+  FaultJobSettings settings_;
+  TestFolder folder_;
+  std::vector<int> ports_;
+  std::map<int, ChildProcess> workers_;
+};
+
+/// Reads what a fault worker has printed.
+std::vector<Json> events_of(const std::string& output);
+Ending ending_of(const ChildProcess& process);
+
+/// Runs these at the same time, because jobs mostly wait; failures in them are the test's.
+void in_parallel(const std::vector<std::function<void()>>& bodies);
+
+/// The engines that can be had here and need no launcher.
+std::vector<std::string> engines();
+/// Calls `body` with each of them, at the same time.
+void for_engines(const std::function<void(const std::string&)>& body);
+
+}  // namespace lockstep::testing

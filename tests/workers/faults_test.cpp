@@ -1,0 +1,197 @@
+// The faults of a running job: whatever one worker does wrong, every other one ends in time with an error that says who
+// it was, in which collective and where, and leaves a file for the doctor. Needs no more than this machine.
+
+#include <csignal>
+#include <filesystem>
+#include <string>
+#include <tuple>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/free_port.h"
+#include "tests/workers/fault_job.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Combine;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::TestWithParam;
+using ::testing::Values;
+
+constexpr double kHeartbeatTimeout = 2;
+constexpr double kCollectiveTimeout = 2;
+constexpr double kLoad = 4;  // seconds that a loaded machine may add
+constexpr const char* kSite = "at fault_worker\\.cpp:[0-9]+";
+
+std::vector<std::string> orders(int victim, const std::string& fault, const std::string& when) {
+  return {"--victim", std::to_string(victim), "--fault", fault, "--when", when};
+}
+
+// The error of a worker that did nothing wrong.
+void expect_worker_error(const Ending& ending, int victim, double since, double limit) {
+  EXPECT_EQ(ending.outcome, "exit 3") << ending.text;
+  EXPECT_EQ(ending.type, "WorkerError") << ending.text;
+  EXPECT_THAT(ending.text, AllOf(HasSubstr("worker " + std::to_string(victim) + " ("), ContainsRegex(kSite),
+                                 ContainsRegex("(all_reduce|all_gather|optimizer step)\\(")));
+  EXPECT_LT(ending.at - since, limit) << ending.text;
+}
+
+void expect_files_of_others(const FaultJob& job, int victim) {
+  for (int worker = 0; worker < 3; ++worker) {
+    EXPECT_TRUE(worker == victim || job.dumps().contains(worker)) << "worker " << worker << " has left no file";
+  }
+}
+
+// A job leaves its ports and names nothing in the system.
+void expect_nothing_left(const FaultJob& job) {
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+    EXPECT_THAT(entry.path().filename().string(), ::testing::Not(HasSubstr("lockstep")));
+  }
+  EXPECT_TRUE(is_free_port(job.port(0))) << "somebody still listens";
+}
+
+class SignalTest : public TestWithParam<std::tuple<const char*, const char*, int>> {};
+
+TEST_P(SignalTest, EndsTheJobOnAllOthers) {
+  const std::string fault = std::get<0>(GetParam());
+  const int victim = std::get<2>(GetParam());
+  const bool stops = fault == "stop";
+  // A dead process is noticed by its connection; only for one that is stopped anybody needs heartbeats.
+  const double limit = stops ? kHeartbeatTimeout + kLoad : 2;
+  for_engines([&](const std::string& engine) {
+    FaultJob job({.engine = engine,
+                  .variables = {"LOCKSTEP_HEARTBEAT_TIMEOUT=" + std::to_string(stops ? kHeartbeatTimeout : 10)}});
+    job.start_all(orders(victim, fault, std::get<1>(GetParam())));
+    const double since = job.wait_for(victim, "fault")["at"];
+    for (int worker = 0; worker < 3; ++worker) {
+      if (worker == victim) continue;
+      const Ending ending = job.end_of(worker);
+      expect_worker_error(ending, victim, since, limit);
+      EXPECT_EQ(ending.cause, victim) << ending.text;
+      EXPECT_THAT(ending.text, HasSubstr(stops ? "was silent for" : "died: its connection was closed"));
+    }
+    expect_files_of_others(job, victim);
+    EXPECT_THAT(job.diagnosis(),
+                AllOf(HasSubstr("worker " + std::to_string(victim) + ": no file"), ContainsRegex(kSite)));
+    if (stops) {
+      job.send_signal(victim, SIGCONT);
+      const Ending ending = job.end_of(victim);
+      EXPECT_EQ(ending.type, "WorkerError") << ending.text;
+    }
+    expect_nothing_left(job);
+  });
+}
+
+// Worker 0 coordinates the job.
+INSTANTIATE_TEST_SUITE_P(Faults, SignalTest,
+                         Values(std::tuple("kill", "inside", 1), std::tuple("kill", "between", 1),
+                                std::tuple("kill", "inside", 0), std::tuple("stop", "inside", 1),
+                                std::tuple("stop", "between", 1), std::tuple("stop", "between", 0)),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param) + "_worker" +
+                                  std::to_string(std::get<2>(info.param));
+                         });
+
+class SlowTest : public TestWithParam<const char*> {};
+
+TEST_P(SlowTest, EndsTheJobAtTheTimeout) {
+  for_engines([&](const std::string& engine) {
+    FaultJob job(
+        {.engine = engine, .variables = {"LOCKSTEP_COLLECTIVE_TIMEOUT=" + std::to_string(kCollectiveTimeout)}});
+    auto arguments = orders(1, "slow", GetParam());
+    arguments.insert(arguments.end(), {"--pause", "5"});
+    job.start_all(arguments);
+    const double since = job.wait_for(1, "fault")["at"];
+    for (const int worker : {0, 2}) {
+      const Ending ending = job.end_of(worker);
+      expect_worker_error(ending, 1, since, kCollectiveTimeout + kLoad);
+      EXPECT_THAT(ending.text, ContainsRegex("timeout=2( s|000 ms)"));
+      EXPECT_THAT(ending.text, ContainsRegex("(missing rank 1 of |peers=)worker 1 \\([0-9.:]*\\)(;| \\(last call)"));
+    }
+    expect_files_of_others(job, 1);
+    EXPECT_THAT(job.diagnosis(), AllOf(HasSubstr("worker 1: no file"), ContainsRegex(kSite)));
+    EXPECT_EQ(job.end_of(1).type, "WorkerError");
+    expect_nothing_left(job);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, SlowTest, Values("inside", "between"), [](const auto& info) { return info.param; });
+
+class MismatchTest : public TestWithParam<std::tuple<const char*, const char*>> {};
+
+TEST_P(MismatchTest, IsToldToAllWithBothCalls) {
+  for_engines([&](const std::string& engine) {
+    FaultJob job({.engine = engine});
+    job.start_all(orders(1, std::get<0>(GetParam()), std::get<1>(GetParam())));
+    const double since = job.wait_for(1, "fault")["at"];
+    for (const int worker : {0, 1, 2}) {
+      const Ending ending = job.end_of(worker);
+      expect_worker_error(ending, 1, since, kLoad);
+      const std::string call = "worker [0-2] \\([^)]*\\) calls all_[a-z]+\\([^)]*\\) " + std::string(kSite);
+      EXPECT_THAT(ending.text, ContainsRegex(call + ".* of " + call));
+    }
+    expect_files_of_others(job, -1);
+    EXPECT_THAT(job.diagnosis(),
+                AllOf(HasSubstr("is not the same for all: "), HasSubstr("rank 1 made "), ContainsRegex(kSite)));
+    expect_nothing_left(job);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, MismatchTest, Combine(Values("shape", "call"), Values("inside", "between")),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
+                         });
+
+// Inside and outside of run are different groups: nobody can know that the other call is made in place of this one.
+TEST(ElsewhereTest, EndsAtTheTimeout) {
+  for_engines([&](const std::string& engine) {
+    FaultJob job(
+        {.engine = engine, .variables = {"LOCKSTEP_COLLECTIVE_TIMEOUT=" + std::to_string(kCollectiveTimeout)}});
+    job.start_all(orders(1, "elsewhere", "between"));
+    const double since = job.wait_for(1, "fault")["at"];
+    for (const int worker : {0, 2}) expect_worker_error(job.end_of(worker), 1, since, kCollectiveTimeout + kLoad);
+    EXPECT_EQ(job.end_of(1).type, "WorkerError");
+    expect_files_of_others(job, -1);
+    EXPECT_THAT(job.diagnosis(), AllOf(HasSubstr("out of step"), HasSubstr("worker 1")));
+    expect_nothing_left(job);
+  });
+}
+
+TEST(HealthyTest, StrangersDoNotDisturb) {
+  for_engines([&](const std::string& engine) {
+    FaultJob job({.engine = engine});
+    job.start_all({"--steps", "60", "--pause", "0.05"});
+    job.wait_for(0, "trains");
+    ChildProcess impostor = job.start_impostor(1, {.variables = {"LOCKSTEP_JOB_TOKEN=a guess"}});
+    EXPECT_TRUE(say_to_port(job.port(0), std::string(100'000, '\xff')));
+    EXPECT_TRUE(impostor.wait_until(std::chrono::steady_clock::now() + std::chrono::seconds(60)));
+    EXPECT_EQ(ending_of(impostor).type, "CollectiveError");
+    EXPECT_THAT(ending_of(impostor).text, HasSubstr("was turned away by the coordinator"));
+    EXPECT_THAT(ending_of(impostor).text, HasSubstr("wrong token"));
+    for (int worker = 0; worker < 3; ++worker)
+      EXPECT_EQ(job.end_of(worker).outcome, "exit 0") << job.end_of(worker).text;
+    EXPECT_TRUE(job.dumps().empty());
+    expect_nothing_left(job);
+  });
+}
+
+TEST(HealthyTest, ASignalWritesAFileAndTrainingGoesOn) {
+  for_engines([&](const std::string& engine) {
+    FaultJob job({.engine = engine, .num_workers = 2});
+    job.start_all({"--steps", "30", "--pause", "0.05"});
+    job.wait_for(1, "trains");
+    job.send_signal(1, SIGUSR1);
+    for (int worker = 0; worker < 2; ++worker)
+      EXPECT_EQ(job.end_of(worker).outcome, "exit 0") << job.end_of(worker).text;
+    EXPECT_EQ(job.dumps().size(), 1);
+    EXPECT_TRUE(job.dumps().contains(1));
+    EXPECT_THAT(job.diagnosis(), HasSubstr("because of SIGUSR1"));
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::testing

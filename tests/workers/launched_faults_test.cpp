@@ -1,0 +1,133 @@
+// Faults of jobs that a launcher looks after: `lockstep run` and mpirun.
+
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/comm/backend.h"
+#include "tests/workers/fault_job.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+using ::testing::TestWithParam;
+using ::testing::Values;
+
+// A launcher with fault workers, in a folder of its own, where their dumps go.
+class Launch {
+ public:
+  Launch(const std::vector<std::string>& variables, const std::vector<std::string>& launcher,
+         const std::vector<std::string>& arguments)
+      : process_(command(variables, launcher, arguments), folder_.path() / "output") {}
+
+  void send_signal(int signal) const { process_.send_signal(signal); }
+  std::string output() const { return process_.output(); }
+  std::vector<Json> events(const std::string& kind) const {
+    std::vector<Json> found;
+    for (const Json& event : events_of(output())) {
+      if (event["event"] == kind) found.push_back(event);
+    }
+    return found;
+  }
+  void wait_for(size_t count, const std::string& kind) const {
+    for (const double deadline = now() + kPatience; events(kind).size() < count;) {
+      ASSERT_LT(now(), deadline) << output();
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+  // Waits for the launcher's end.
+  std::string outcome() {
+    EXPECT_TRUE(process_.wait_until(std::chrono::steady_clock::now() + std::chrono::seconds(60))) << output();
+    return process_.outcome();
+  }
+  // The workers are known by this folder, which stands in their environment.
+  int num_living() const {
+    int living = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+      std::ifstream file(entry.path() / "environ", std::ios::binary);
+      const std::string environment{std::istreambuf_iterator<char>(file), {}};
+      if (environment.find("LOCKSTEP_DUMP=" + folder_.path().string()) != std::string::npos) ++living;
+    }
+    return living;
+  }
+
+ private:
+  std::vector<std::string> command(const std::vector<std::string>& variables, const std::vector<std::string>& launcher,
+                                   const std::vector<std::string>& arguments) const {
+    std::vector<std::string> words{"env", "LOCKSTEP_DUMP=" + folder_.path().string()};
+    for (const auto* part : {&variables, &launcher}) words.insert(words.end(), part->begin(), part->end());
+    words.push_back(program("lockstep_fault_worker"));
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    return words;
+  }
+
+  TestFolder folder_;
+  ChildProcess process_;
+};
+
+TEST(LauncherTest, AnInterruptLeavesNothingBehind) {
+  for_engines([&](const std::string& engine) {
+    Launch launch({"LOCKSTEP_ENGINE=" + engine}, {program("lockstep"), "run", "-n", "3", "--"}, {});
+    launch.wait_for(3, "trains");
+    EXPECT_GE(launch.num_living(), 3);
+    launch.send_signal(SIGINT);
+    EXPECT_EQ(launch.outcome(), "exit 130") << launch.output();
+    EXPECT_EQ(launch.num_living(), 0);
+  });
+}
+
+TEST(LauncherTest, ARestartedJobFinishes) {
+  for_engines([&](const std::string& engine) {
+    Launch launch({"LOCKSTEP_ENGINE=" + engine},
+                  {program("lockstep"), "run", "-n", "2", "--restarts", "1", "--json", "--"},
+                  {"--steps", "6", "--victim", "1", "--fault", "kill", "--when", "between"});
+    EXPECT_EQ(launch.outcome(), "exit 0") << launch.output();
+    EXPECT_THAT(launch.output(), HasSubstr("\"restarts\":1,\"exit\":0"));
+    EXPECT_THAT(launch.events("fault"), SizeIs(1));
+    EXPECT_THAT(launch.events("error"), SizeIs(1)) << launch.output();
+    EXPECT_THAT(launch.events("done"), SizeIs(2)) << launch.output();
+    EXPECT_EQ(launch.num_living(), 0);
+  });
+}
+
+// mpirun ends all processes when one has ended, so that each waits for the others here.
+class MpiTest : public TestWithParam<const char*> {};
+
+TEST_P(MpiTest, EndsInTheStatedErrorOnAllWorkers) {
+  const auto mpi = comm::find_backend("mpi");  // not available without mpirun, even where it was built
+  if (mpi.why_not.rfind("built without", 0) == 0) GTEST_SKIP() << mpi.why_not;
+  if (std::system("mpirun --version >/dev/null 2>&1") != 0) GTEST_SKIP() << "mpirun was not found";
+  constexpr double kCollectiveTimeout = 2;
+  constexpr double kLoad = 4;  // seconds that a loaded machine may add
+  const bool slow = std::string(GetParam()) == "slow";
+  Launch launch(
+      {"LOCKSTEP_ENGINE=mpi", "LOCKSTEP_COLLECTIVE_TIMEOUT=" + std::to_string(slow ? kCollectiveTimeout : 60)},
+      {"mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "3"},
+      {"--victim", "1", "--fault", GetParam(), "--when", "inside", "--pause", "4", "--linger", slow ? "6" : "2"});
+  launch.outcome();
+  ASSERT_THAT(launch.events("fault"), SizeIs(1)) << launch.output();
+  const double since = launch.events("fault")[0]["at"];
+  const auto errors = launch.events("error");
+  EXPECT_THAT(errors, SizeIs(3)) << launch.output();
+  for (const Json& error : errors) {
+    EXPECT_EQ(error["type"], "WorkerError");
+    EXPECT_THAT(error["text"].get<std::string>(),
+                AllOf(HasSubstr("worker 1 ("), ContainsRegex("at fault_worker\\.cpp:[0-9]+")));
+    EXPECT_LT(error["at"].get<double>() - since, (slow ? 4 : 0) + kLoad) << error;
+  }
+  EXPECT_EQ(launch.num_living(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, MpiTest, Values("slow", "shape", "call"), [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace lockstep::testing
