@@ -34,12 +34,9 @@ FaultJob::FaultJob(FaultJobSettings settings) : settings_(std::move(settings)) {
 
 std::vector<std::string> FaultJob::command(int worker, const std::vector<std::string>& arguments,
                                            const Difference& difference) const {
-  const int known = difference.num_workers > 0 ? difference.num_workers : settings_.num_workers;
-  Json addresses = Json::array();
-  for (int i = 0; i < known; ++i) {
-    addresses.push_back(settings_.hosts[static_cast<size_t>(i)] + ":" + std::to_string(port(i)));
-  }
-  const Json config{{"cluster", {{"worker", addresses}}}, {"task", {{"type", "worker"}, {"index", worker}}}};
+  std::vector<std::string> known = addresses();
+  if (difference.num_workers > 0) known.resize(static_cast<size_t>(difference.num_workers));
+  const Json config{{"cluster", {{"worker", known}}}, {"task", {{"type", "worker"}, {"index", worker}}}};
   std::vector<std::string> words = settings_.prefixes[static_cast<size_t>(worker)];
   words.insert(words.end(), {"env", "TF_CONFIG=" + config.dump(), "LOCKSTEP_JOB_TOKEN=a token of the tests",
                              "LOCKSTEP_ENGINE=" + settings_.engine, "LOCKSTEP_DUMP=" + folder_.path().string()});
@@ -60,8 +57,12 @@ void FaultJob::start_all(const std::vector<std::string>& arguments) {
   for (int worker = 0; worker < settings_.num_workers; ++worker) start(worker, arguments);
 }
 
-ChildProcess FaultJob::start_impostor(int worker, const Difference& difference) {
-  return ChildProcess(command(worker, {}, difference), folder_.path() / "impostor");
+std::vector<std::string> FaultJob::addresses() const {
+  std::vector<std::string> all;
+  for (int i = 0; i < num_workers(); ++i) {
+    all.push_back(settings_.hosts[static_cast<size_t>(i)] + ":" + std::to_string(port(i)));
+  }
+  return all;
 }
 
 Json FaultJob::wait_for(int worker, const std::string& event) const {

@@ -59,15 +59,16 @@ class FaultJob {
 
   void start(int worker, const std::vector<std::string>& arguments, const Difference& difference = {});
   void start_all(const std::vector<std::string>& arguments);
-  /// A process that has a worker's description and is not the worker.
-  ChildProcess start_impostor(int worker, const Difference& difference);
 
   /// Waits until the worker has said this; a failure of the test where it ends before.
   Json wait_for(int worker, const std::string& event) const;
   void send_signal(int worker, int signal) const { workers_.at(worker).send_signal(signal); }
   /// Waits until the worker has ended; one that hangs is a failure of the test.
   Ending end_of(int worker);
+  int num_workers() const { return settings_.num_workers; }
   int port(int worker) const { return ports_[static_cast<size_t>(worker)]; }
+  /// host:port of every worker.
+  std::vector<std::string> addresses() const;
 
   /// The files that workers have left for the doctor, by worker.
   std::map<int, std::filesystem::path> dumps() const;

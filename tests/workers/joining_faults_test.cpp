@@ -59,7 +59,7 @@ void come_late() {
   job.start(0, {});
   const double since = job.wait_for(0, "joins")["at"];
   expect_joining_error(job.end_of(0), since, "worker 0 .* has come, worker 1 .*has not");
-  job.start(1, {});
+  job.start(1, {}, {.variables = {"LOCKSTEP_JOIN_TIMEOUT=1"}});
   const double late = job.wait_for(1, "joins")["at"];
   expect_joining_error(job.end_of(1), late, "worker 1 .*cannot reach the coordinator: address=127\\.0\\.0\\.1:");
 }
