@@ -1,37 +1,20 @@
 #include "tests/comm/job_members.h"
 
-#include <arpa/inet.h>
 #include <cstdlib>
 #include <fcntl.h>
 #include <iostream>
 #include <poll.h>
-#include <random>
 #include <spawn.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "lockstep/base/error.h"
+#include "tests/support/free_port.h"
 
 extern char** environ;
 
 namespace lockstep::comm::test {
 namespace {
-
-// Below the ports that the system gives to outgoing connections.
-int free_port() {
-  std::random_device random;
-  while (true) {
-    const auto port = static_cast<uint16_t>(std::uniform_int_distribution(12000, 32000)(random));
-    const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    const int code = bind(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof address);
-    close(descriptor);
-    if (code == 0) return port;
-  }
-}
 
 [[noreturn]] void watch(const std::shared_ptr<Job>& job) {
   while (job->failure() == nullptr) std::this_thread::sleep_for(1ms);
@@ -44,7 +27,7 @@ int free_port() {
 
 std::vector<std::string> free_addresses(int num_workers, const std::string& host) {
   std::vector<std::string> addresses(static_cast<size_t>(num_workers));
-  addresses[0] = host + ":" + std::to_string(free_port());
+  addresses[0] = host + ":" + std::to_string(lockstep::testing::free_port());
   return addresses;
 }
 
