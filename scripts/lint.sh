@@ -13,7 +13,7 @@ check() {
 
 check format scripts/format.sh
 check layers scripts/check_layers.py
-check shellcheck shellcheck scripts/*.sh tests/tools/*.sh .ci/run
+check shellcheck shellcheck scripts/*.sh tests/tools/*.sh tests/workers/*.sh .ci/run
 check headers scripts/check_headers.py --build build/release
 
 if ((${#failed[@]})); then

@@ -8,12 +8,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <fcntl.h>
 #include <fstream>
 #include <map>
 #include <mutex>
 #include <thread>
-
-#include <fcntl.h>
 #include <unistd.h>
 
 #include "lockstep/base/env.h"

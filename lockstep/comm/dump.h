@@ -5,8 +5,8 @@
 #include "lockstep/api.h"
 #include "lockstep/comm/recorder.h"
 
-/// The last collectives of this process in a file, for `lockstep doctor FILE...`: written when several workers cannot go
-/// on, and on SIGUSR1.
+/// The last collectives of this process in a file, for `lockstep doctor FILE...`: written when several workers cannot
+/// go on, and on SIGUSR1.
 namespace lockstep::comm {
 
 /// Which worker the dumps of this process are of.
@@ -29,8 +29,8 @@ class LOCKSTEP_API DumpedRecorder {
   int id_;
 };
 
-/// Writes a file into the folder LOCKSTEP_DUMP, or beside other temporary files, and returns its name; empty, with a line
-/// in the log, where that is not possible. Never throws.
+/// Writes a file into the folder LOCKSTEP_DUMP, or beside other temporary files, and returns its name; empty, with a
+/// line in the log, where that is not possible. Never throws.
 LOCKSTEP_API std::string write_dump(const std::string& reason);
 
 /// Writes one because this worker cannot go on, and says in the log where it is, once. Never throws.

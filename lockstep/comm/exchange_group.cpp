@@ -42,7 +42,8 @@ void ExchangeGroup::do_broadcast(at::TensorList inputs, at::TensorList outputs, 
                                  const CommunicationOptions& options) {
   const at::NoGradGuard no_grad;
   synchronize(inputs);
-  const Call call{.operation = "broadcast", .inputs = inputs, .outputs = outputs, .root = root, .only_root_is_read = true};
+  const Call call{
+      .operation = "broadcast", .inputs = inputs, .outputs = outputs, .root = root, .only_root_is_read = true};
   meet(call, nullptr, options, [&](const Gathering& all) {
     const auto source = all.calls[static_cast<size_t>(root)]->inputs;
     for (size_t i = 0; i < outputs.size(); ++i) {

@@ -35,10 +35,10 @@ void TransportBase::abort(const std::string& reason) {
 }
 
 void TransportBase::fail_late(const Call& call, const std::string& peers, const std::string& words) {
-  const auto message =
-      c10::str("[", engine_, "] all messages must come within the timeout: worker=", names_[worker_],
-               ", lane=", call.lane, ", timeout=", call.timeout.count(), " ms, peers=", peers.empty() ? peers_of(call) : peers, "; ",
-               engine_, " says: ", words, "; see what the peers do, or raise LOCKSTEP_COLLECTIVE_TIMEOUT");
+  const auto message = c10::str("[", engine_, "] all messages must come within the timeout: worker=", names_[worker_],
+                                ", lane=", call.lane, ", timeout=", call.timeout.count(),
+                                " ms, peers=", peers.empty() ? peers_of(call) : peers, "; ", engine_, " says: ", words,
+                                "; see what the peers do, or raise LOCKSTEP_COLLECTIVE_TIMEOUT");
   abort(message);
   throw_failure(message);
 }

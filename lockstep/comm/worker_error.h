@@ -5,8 +5,8 @@
 
 namespace lockstep {
 
-/// A collective over several workers cannot be completed: a worker died, fell silent, failed, left, is too slow, or calls
-/// something else. The job is over on every worker; a new strategy joins a new one.
+/// A collective over several workers cannot be completed: a worker died, fell silent, failed, left, is too slow, or
+/// calls something else. The job is over on every worker; a new strategy joins a new one.
 class LOCKSTEP_API WorkerError : public CollectiveError {
  public:
   WorkerError(c10::SourceLocation where, const std::string& text, int worker)

@@ -23,41 +23,43 @@ void throw_worker_failure(const JobFailure& failure, const Call& call, int rank,
 }
 
 void throw_worker_left(const Job& job, int worker, const Call& call, int rank, const std::string& group) {
-  throw_worker(worker, c10::str("[", call.operation, "] every worker must take part: ", job.name(worker),
-                                " has left the job", place(call, rank, group),
-                                "; make the same collectives in the same order on every worker"));
+  throw_worker(worker,
+               c10::str("[", call.operation, "] every worker must take part: ", job.name(worker), " has left the job",
+                        place(call, rank, group), "; make the same collectives in the same order on every worker"));
 }
 
 void throw_rank_left(const Job& job, int worker, int other, uint64_t run, const Call& call, int rank,
                      const std::string& group) {
-  throw_worker(worker, c10::str("[", call.operation, "] every rank must take part: rank ", other, " of ",
-                                job.name(worker), " has ended run ", run, " without this call", place(call, rank, group),
-                                "; make the same collectives in the same order on every replica"));
+  throw_worker(worker,
+               c10::str("[", call.operation, "] every rank must take part: rank ", other, " of ", job.name(worker),
+                        " has ended run ", run, " without this call", place(call, rank, group),
+                        "; make the same collectives in the same order on every replica"));
 }
 
 void throw_worker_late(const std::string& missing, std::chrono::milliseconds limit, const Call& call, int rank,
                        const std::string& group) {
-  throw_worker(-1, c10::str("[", call.operation, "] every worker must come in time: timeout=",
-                            std::chrono::duration<double>(limit).count(), " s, missing ", missing,
-                            place(call, rank, group), "; raise timeout_seconds (LOCKSTEP_COLLECTIVE_TIMEOUT) or see why ",
-                            "they do not come"));
+  throw_worker(-1, c10::str("[", call.operation,
+                            "] every worker must come in time: timeout=", std::chrono::duration<double>(limit).count(),
+                            " s, missing ", missing, place(call, rank, group),
+                            "; raise timeout_seconds (LOCKSTEP_COLLECTIVE_TIMEOUT) or see why ", "they do not come"));
 }
 
 void throw_engine_failure(const std::string& reason, const Call& call, int rank, const std::string& group) {
-  throw_worker(-1, c10::str("[", call.operation, "] every worker must take part: ", reason, place(call, rank, group),
-                            kRestart));
+  throw_worker(
+      -1, c10::str("[", call.operation, "] every worker must take part: ", reason, place(call, rank, group), kRestart));
 }
 
 void throw_difference(const RankCall& mine, const RankCall& theirs, const Call& call, uint64_t sequence,
                       const std::string& group) {
   const auto in_run = [](const RankCall& rank) {
-    return c10::str("rank ", rank.rank, " of ", rank.worker, " calls ", rank.text, rank.run == 0 ? "" : c10::str(" in run ", rank.run));
+    return c10::str("rank ", rank.rank, " of ", rank.worker, " calls ", rank.text,
+                    rank.run == 0 ? "" : c10::str(" in run ", rank.run));
   };
   const bool mine_first = mine.rank < theirs.rank;
-  throw_worker(-1, c10::str("[", call.operation, "] all ranks must make the same call: ",
-                            in_run(mine_first ? mine : theirs), ", ", in_run(mine_first ? theirs : mine), " (call ",
-                            sequence, ", group ", group,
-                            "); make the same collectives in the same order with the same shapes on every worker"));
+  throw_worker(
+      -1, c10::str("[", call.operation, "] all ranks must make the same call: ", in_run(mine_first ? mine : theirs),
+                   ", ", in_run(mine_first ? theirs : mine), " (call ", sequence, ", group ", group,
+                   "); make the same collectives in the same order with the same shapes on every worker"));
 }
 
 }  // namespace lockstep::comm

@@ -18,8 +18,8 @@ namespace lockstep::comm {
 [[noreturn]] void throw_rank_left(const Job& job, int worker, int other, uint64_t run, const Call& call, int rank,
                                   const std::string& group);
 /// `missing` did not come in time.
-[[noreturn]] void throw_worker_late(const std::string& missing, std::chrono::milliseconds limit, const Call& call, int rank,
-                                    const std::string& group);
+[[noreturn]] void throw_worker_late(const std::string& missing, std::chrono::milliseconds limit, const Call& call,
+                                    int rank, const std::string& group);
 
 /// The engine gave up, and the job does not know why.
 [[noreturn]] void throw_engine_failure(const std::string& reason, const Call& call, int rank, const std::string& group);

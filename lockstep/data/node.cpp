@@ -42,7 +42,7 @@ std::string describe(const Node& node) {
 }
 
 uint64_t random_seed(std::optional<uint64_t> seed, uint64_t depth, const Iteration& iteration) {
-  const uint64_t base = seed              ? *seed
+  const uint64_t base = seed             ? *seed
                         : iteration.seed ? *iteration.seed
                                          : at::detail::getDefaultCPUGenerator().current_seed();
   SmallRandom mix(base);

@@ -84,8 +84,8 @@ class Module {
   void train(bool on = true) const { replicas_->train(on); }
   void eval() const { replicas_->train(false); }
 
-  /// Makes all replicas equal to the first, of the first worker: after loading weights into it, for example. Every worker
-  /// calls it.
+  /// Makes all replicas equal to the first, of the first worker: after loading weights into it, for example. Every
+  /// worker calls it.
   void broadcast() const { replicas_->broadcast(); }
 
   /// Inside: what an optimizer works on.

@@ -12,8 +12,8 @@
 
 namespace lockstep {
 
-/// Synchronous training on several workers, each a process with one or more devices: every replica of every worker has a
-/// copy of all variables, and they are kept equal.
+/// Synchronous training on several workers, each a process with one or more devices: every replica of every worker has
+/// a copy of all variables, and they are kept equal.
 ///
 /// ```
 /// MultiWorkerMirroredStrategy strategy;      // the cluster is in TF_CONFIG, or the launcher's variables
@@ -30,15 +30,16 @@ namespace lockstep {
 /// strategy joins anew.
 class LOCKSTEP_API MultiWorkerMirroredStrategy : public Strategy {
  public:
-  /// Without a resolver the cluster is looked for in the environment (resolve_cluster). The devices are all GPUs of this
-  /// process, else one CPU; `devices` names others, as many on every worker.
+  /// Without a resolver the cluster is looked for in the environment (resolve_cluster). The devices are all GPUs of
+  /// this process, else one CPU; `devices` names others, as many on every worker.
   explicit MultiWorkerMirroredStrategy(std::shared_ptr<ClusterResolver> cluster_resolver = nullptr,
                                        const CommunicationOptions& communication_options = {},
                                        const std::vector<std::string>& devices = {});
   /// As TensorFlow's earlier versions have it.
   explicit MultiWorkerMirroredStrategy(CollectiveCommunication communication,
                                        std::shared_ptr<ClusterResolver> cluster_resolver = nullptr)
-      : MultiWorkerMirroredStrategy(std::move(cluster_resolver), CommunicationOptions{.implementation = communication}) {}
+      : MultiWorkerMirroredStrategy(std::move(cluster_resolver),
+                                    CommunicationOptions{.implementation = communication}) {}
 
   /// What carries collectives between workers, and why: "shm", "gloo", "mpi", "nccl", or "local".
   std::string engine() const;

@@ -96,8 +96,7 @@ void check_has_sum(const StrategyImpl& strategy, ReduceOp op, const ErasedValue&
 }  // namespace
 
 at::Tensor reduce_erased(const StrategyImpl& strategy, ReduceOp op, const ErasedValue& value, const ReduceAxis& axis) {
-  const bool same_everywhere =
-      value.kind != ErasedValue::Kind::PerReplica && !is_own_of_worker(strategy, value);
+  const bool same_everywhere = value.kind != ErasedValue::Kind::PerReplica && !is_own_of_worker(strategy, value);
   if (same_everywhere && strategy.distributes_values()) check_has_sum(strategy, op, value);
   if (axis.has_value()) {
     return reduce_along(strategy, op, same_everywhere ? std::vector{value.components[0]} : value.components, *axis,

@@ -68,9 +68,9 @@ class LOCKSTEP_API ReplicaContext {
   T all_gather(const T& value, int64_t axis, const CommunicationOptions& options = {},
                const std::source_location& where = std::source_location::current()) const;
 
-  /// Waits for all replicas of this worker, then calls `merge_fn(strategy, args...)` once, in cross-replica context, with the
-  /// arguments of all replicas regrouped; each replica gets its part of the result. Replica 0's function is the one
-  /// that is called.
+  /// Waits for all replicas of this worker, then calls `merge_fn(strategy, args...)` once, in cross-replica context,
+  /// with the arguments of all replicas regrouped; each replica gets its part of the result. Replica 0's function is
+  /// the one that is called.
   template <class F, class... Args>
   auto merge_call(F&& merge_fn, const Args&... args) const;
 

@@ -110,8 +110,7 @@ class LOCKSTEP_API Strategy : public DocumentedNames<Strategy> {
 
   /// Concatenates the values of all replicas along `axis`, leaf by leaf; sizes along it may differ.
   template <class T>
-  auto gather(const T& value, int64_t axis,
-              const std::source_location& where = std::source_location::current()) const {
+  auto gather(const T& value, int64_t axis, const std::source_location& where = std::source_location::current()) const {
     const comm::CallSiteScope site(where);
     detail::check_cross_replica(*impl_, "gather", "use get_replica_context().all_gather()");
     return detail::gather_nest(*impl_, value, axis);

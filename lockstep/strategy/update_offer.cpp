@@ -63,8 +63,8 @@ void move_to_arena(const comm::SharedArena& arena, const at::Tensor& tensor) {
   const comm::SharedAllocation shared(true);
   const at::Tensor moved = at::empty_like(tensor, tensor.options().requires_grad(false));
   moved.copy_(tensor);
-  LOCKSTEP_CHECK_COLLECTIVE(arena.contains(moved.data_ptr()), "[optimizer] shared memory is full: bytes=",
-                            moved.nbytes());
+  LOCKSTEP_CHECK_COLLECTIVE(arena.contains(moved.data_ptr()),
+                            "[optimizer] shared memory is full: bytes=", moved.nbytes());
   tensor.set_data(moved);
 }
 

@@ -154,20 +154,20 @@ std::shared_ptr<Workers> Workers::join(const ClusterResolver& resolver, int repl
   workers->job_ = join_job(describe(resolver, *place), number);
   workers->name_ = c10::str("strategy", number);
   workers->devices_ = std::move(gpus);
-  workers->timeout_ =
-      options.timeout().count() > 0 ? options.timeout() : env::seconds("LOCKSTEP_COLLECTIVE_TIMEOUT");
+  workers->timeout_ = options.timeout().count() > 0 ? options.timeout() : env::seconds("LOCKSTEP_COLLECTIVE_TIMEOUT");
   const auto replicas =
       workers->job_->all_gather(workers->name_ + "/replicas", std::to_string(replicas_per_worker), workers->timeout_);
   // Who sees a difference and ends must not take the numbers away from those who have not read them.
   const bool alike = std::equal(replicas.begin() + 1, replicas.end(), replicas.begin());
   if (!alike) workers->wait_for_readers("replicas");
   for (int worker = 0; worker < workers->count(); ++worker) {
-    LOCKSTEP_CHECK_VALUE(replicas[static_cast<size_t>(worker)] == replicas[0],
-                         "[MultiWorkerMirroredStrategy] every worker must have as many devices as the others: ",
-                         workers->job_->name(0), " has ", replicas[0], ", ", workers->job_->name(worker), " has ",
-                         replicas[static_cast<size_t>(worker)]);
+    LOCKSTEP_CHECK_VALUE(
+        replicas[static_cast<size_t>(worker)] == replicas[0],
+        "[MultiWorkerMirroredStrategy] every worker must have as many devices as the others: ", workers->job_->name(0),
+        " has ", replicas[0], ", ", workers->job_->name(worker), " has ", replicas[static_cast<size_t>(worker)]);
   }
-  const std::string own = c10::str(workers->job_->one_machine() ? "" : workers->job_->local_address(), ": ", own_cores());
+  const std::string own =
+      c10::str(workers->job_->one_machine() ? "" : workers->job_->local_address(), ": ", own_cores());
   const auto cores = workers->job_->all_gather(workers->name_ + "/cores", own, workers->timeout_);
   const std::string machine = own.substr(0, own.find(':') + 1);
   workers->sharing_cores_ = static_cast<int>(std::count_if(cores.begin(), cores.end(), [&](const std::string& other) {
@@ -221,10 +221,12 @@ void Workers::choose_engine(const CommunicationOptions& options) {
                        "[environment] the engine must be auto, shm, gloo, mpi or nccl: LOCKSTEP_ENGINE=", asked);
   const auto implementation = options.implementation;
   const bool nccl_only = asked == "nccl" || (asked == "auto" && implementation == CommunicationImplementation::Nccl);
-  LOCKSTEP_CHECK_VALUE(!nccl_only || !devices_.empty(), "[MultiWorkerMirroredStrategy] NCCL works between GPUs, and the ",
+  LOCKSTEP_CHECK_VALUE(!nccl_only || !devices_.empty(),
+                       "[MultiWorkerMirroredStrategy] NCCL works between GPUs, and the ",
                        "replicas are on CPUs; use AUTO or RING");
   std::string why_not;
-  bool nccl = nccl_only || (asked == "auto" && !devices_.empty() && implementation == CommunicationImplementation::Auto);
+  bool nccl =
+      nccl_only || (asked == "auto" && !devices_.empty() && implementation == CommunicationImplementation::Auto);
   if (nccl && share_cards()) {
     why_not = "nccl: workers share a GPU";
     nccl = false;
@@ -243,22 +245,23 @@ void Workers::choose_engine(const CommunicationOptions& options) {
   }
   for (const Preference& preference : kMessageEngines) {
     const bool fits = asked == "auto" || asked == preference.engine || nccl;
-    if (!fits || (nccl_only && !nccl) || !all_have(preference.engine, availability(preference.engine), why_not)) continue;
+    if (!fits || (nccl_only && !nccl) || !all_have(preference.engine, availability(preference.engine), why_not))
+      continue;
     host_engine_ = preference.engine;
     engine_ = nccl ? "nccl" : host_engine_;
     reason_ = nccl ? "the replicas are on GPUs" : asked == "auto" ? preference.reason : "LOCKSTEP_ENGINE asks for it";
     return;
   }
-  LOCKSTEP_CHECK_VALUE(false, "[MultiWorkerMirroredStrategy] no engine can carry collectives between the workers: asked=",
-                       asked, ", communication=", implementation.name(), "; ", why_not);
+  LOCKSTEP_CHECK_VALUE(
+      false, "[MultiWorkerMirroredStrategy] no engine can carry collectives between the workers: asked=", asked,
+      ", communication=", implementation.name(), "; ", why_not);
 }
 
 std::shared_ptr<comm::WorkerGroups> Workers::make_groups(const std::string& purpose, int ranks_per_worker) {
   const std::string name = c10::str(name_, "/", purpose);
   std::shared_ptr<comm::WorkerGroups> groups;
   if (memory_) {
-    groups = comm::make_shm_groups(
-        std::make_shared<comm::SharedRendezvous>(memory_, name, ranks_per_worker, timeout_));
+    groups = comm::make_shm_groups(std::make_shared<comm::SharedRendezvous>(memory_, name, ranks_per_worker, timeout_));
   } else {
     const auto transport = host_engine_ == "mpi" ? comm::make_mpi_transport(*job_, name, ranks_per_worker, timeout_)
                                                  : comm::make_gloo_transport(*job_, name, ranks_per_worker, timeout_);

@@ -27,12 +27,13 @@ namespace detail {
 
 /// Inside: the workers of a cluster, as a strategy of this process deals with them.
 ///
-/// All strategies of a process share one job, which is joined by the first; after a failure the next strategy joins anew,
-/// with whoever comes. Every worker makes the same strategies in the same order.
+/// All strategies of a process share one job, which is joined by the first; after a failure the next strategy joins
+/// anew, with whoever comes. Every worker makes the same strategies in the same order.
 class LOCKSTEP_API Workers {
  public:
   /// Joins the cluster that the resolver describes, with `replicas_per_worker` replicas here, on these GPUs or, without
-  /// any, on CPUs, and agrees with the others on the engine that carries collectives. Errors name what was tried and who has not come.
+  /// any, on CPUs, and agrees with the others on the engine that carries collectives. Errors name what was tried and
+  /// who has not come.
   static std::shared_ptr<Workers> join(const ClusterResolver& resolver, int replicas_per_worker, std::vector<int> gpus,
                                        const CommunicationOptions& options);
   ~Workers();

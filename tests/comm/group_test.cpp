@@ -102,7 +102,7 @@ class GroupTest : public ::testing::TestWithParam<Layout> {
   void run_groups(const std::function<void(const Group&)>& body) const {
     if (!GetParam().engine) return lockstep::testing::run_groups(size(), body);
     for (const auto& error : lockstep::testing::run_worker_ranks(*GetParam().engine, GetParam().num_workers,
-                                                                  GetParam().ranks_per_worker, body)) {
+                                                                 GetParam().ranks_per_worker, body)) {
       if (error) std::rethrow_exception(error);
     }
   }

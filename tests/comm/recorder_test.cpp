@@ -47,7 +47,9 @@ TEST(RecorderTest, DumpsOneObjectPerLine) {
   recorder.end(0, Record::State::kFailed);
   std::ostringstream out;
   recorder.dump(out);
-  EXPECT_THAT(out.str(), HasSubstr(R"x({"group": "local", "rank": 0, "sequence": 1, "call": "broadcast(int64[1, 2, 3, 4, 5, ...])")x"));
+  EXPECT_THAT(
+      out.str(),
+      HasSubstr(R"x({"group": "local", "rank": 0, "sequence": 1, "call": "broadcast(int64[1, 2, 3, 4, 5, ...])")x"));
   EXPECT_THAT(out.str(), HasSubstr(R"("state": "failed"})"));
 }
 

@@ -18,7 +18,8 @@
 #include "lockstep/comm/messages/message_groups.h"
 #include "lockstep/comm/worker_error.h"
 
-/// Workers of a job as threads of one process: what the sanitizers can see, with an engine that only this process knows.
+/// Workers of a job as threads of one process: what the sanitizers can see, with an engine that only this process
+/// knows.
 namespace lockstep::testing {
 
 /// What all members of a job in one process share.
@@ -67,7 +68,8 @@ class BoardJob final : public comm::Job {
     {
       const std::lock_guard lock(board_->mutex);
       if (board_->failure) return;
-      board_->failure = {comm::JobFailure::Kind::kFailed, worker_, names_[static_cast<size_t>(worker_)] + " failed: " + reason};
+      board_->failure = {comm::JobFailure::Kind::kFailed, worker_,
+                         names_[static_cast<size_t>(worker_)] + " failed: " + reason};
       callbacks = board_->callbacks;
     }
     for (const auto& [id, callback] : callbacks) callback();
@@ -148,8 +150,7 @@ inline std::shared_ptr<comm::WorkerGroups> make_groups(Engine engine, const std:
                                                        const std::shared_ptr<Mail>& mail, int ranks_per_worker,
                                                        std::chrono::milliseconds timeout) {
   if (engine == Engine::kMessages) {
-    auto transport =
-        std::make_shared<MailTransport>(mail, job->worker(), job->num_workers(), ranks_per_worker);
+    auto transport = std::make_shared<MailTransport>(mail, job->worker(), job->num_workers(), ranks_per_worker);
     return comm::make_message_groups(job, transport, "test", ranks_per_worker, timeout);
   }
   std::string why_not;

@@ -1,5 +1,6 @@
-// Trains with so many replicas in this process, under whatever cluster the launcher describes, and writes the bytes of all
-// parameters and buffers to FILE.<worker>: runs that divide the same replicas differently must write the same files.
+// Trains with so many replicas in this process, under whatever cluster the launcher describes, and writes the bytes of
+// all parameters and buffers to FILE.<worker>: runs that divide the same replicas differently must write the same
+// files.
 //
 //   train_for_bits REPLICAS_HERE FILE
 

@@ -57,8 +57,8 @@ std::vector<at::Tensor> from_parts(const std::vector<at::Tensor>& parts, at::Ten
     }
     const at::Tensor& indices = *next++;
     const at::Tensor& values = *next++;
-    tensors.push_back(at::_sparse_coo_tensor_unsafe(indices, values, tensor.sizes(),
-                                                    values.options().layout(at::kSparse)));
+    tensors.push_back(
+        at::_sparse_coo_tensor_unsafe(indices, values, tensor.sizes(), values.options().layout(at::kSparse)));
   }
   return tensors;
 }
@@ -100,17 +100,19 @@ class MessageGroup final : public ExchangeGroup {
     const auto mine = flatten_by_dtype(call.inputs);
     synchronize(call.inputs);
     failing_the_job([&] {
-      const auto parts = meet_locally(call, mine, options, [&](const std::vector<const std::vector<at::Tensor>*>& local) {
-        lane_.begin(call, options);
-        return reduce_parts_on_devices(lane_, call, local);
-      });
-      const auto whole = meet_locally(call, parts, options, [&](const std::vector<const std::vector<at::Tensor>*>& local) {
-        std::vector<at::Tensor> result;
-        for (const at::Tensor& part : parts) result.push_back(at::empty_like(part));
-        for (int from = 0; from < team_->ranks_per_worker; ++from) take_parts(*team_, from, *local[from], result);
-        synchronize(result);
-        return result;
-      });
+      const auto parts =
+          meet_locally(call, mine, options, [&](const std::vector<const std::vector<at::Tensor>*>& local) {
+            lane_.begin(call, options);
+            return reduce_parts_on_devices(lane_, call, local);
+          });
+      const auto whole =
+          meet_locally(call, parts, options, [&](const std::vector<const std::vector<at::Tensor>*>& local) {
+            std::vector<at::Tensor> result;
+            for (const at::Tensor& part : parts) result.push_back(at::empty_like(part));
+            for (int from = 0; from < team_->ranks_per_worker; ++from) take_parts(*team_, from, *local[from], result);
+            synchronize(result);
+            return result;
+          });
       if (!call.outputs.empty()) unflatten_by_dtype(whole, call.outputs);
     });
   }
@@ -169,9 +171,7 @@ class MessageGroup final : public ExchangeGroup {
   }
 
   int lane_rank(int worker) const { return team_->rank_of(worker, lane_.local()); }
-  bool is_read(const Call& call, int worker) const {
-    return !call.only_root_is_read || call.root == lane_rank(worker);
-  }
+  bool is_read(const Call& call, int worker) const { return !call.only_root_is_read || call.root == lane_rank(worker); }
   bool reads(const Call& call, int worker) const {
     return call.root < 0 || call.only_root_is_read || call.root / team_->ranks_per_worker == worker;
   }
@@ -184,10 +184,14 @@ class MessageGroup final : public ExchangeGroup {
     std::vector<std::vector<Sizes>> sizes(num_workers, own_sizes);
     std::vector<Outgoing> outgoing;
     std::vector<Incoming> incoming;
-    for_each_message(call, [&](int to) { outgoing.push_back({to, own_sizes.data(), mine.size() * sizeof(Sizes)}); },
-                     [&](int from) {
-                       incoming.push_back({from, sizes[static_cast<size_t>(from)].data(), mine.size() * sizeof(Sizes)});
-                     });
+    for_each_message(
+        call,
+        [&](int to) {
+          outgoing.push_back({to, own_sizes.data(), mine.size() * sizeof(Sizes)});
+        },
+        [&](int from) {
+          incoming.push_back({from, sizes[static_cast<size_t>(from)].data(), mine.size() * sizeof(Sizes)});
+        });
     lane_.exchange(outgoing, incoming);
     outgoing.clear();
     incoming.clear();
@@ -232,7 +236,8 @@ class MessageGroup final : public ExchangeGroup {
     std::vector<const Call*> pointers;
     for (int rank = 0; rank < size(); ++rank) {
       Call& other = calls[static_cast<size_t>(rank)];
-      const auto& of_lane = *static_cast<const Received*>(shared[static_cast<size_t>(rank % team_->ranks_per_worker)]->payload);
+      const auto& of_lane =
+          *static_cast<const Received*>(shared[static_cast<size_t>(rank % team_->ranks_per_worker)]->payload);
       other.inputs = of_lane.of_worker[static_cast<size_t>(rank / team_->ranks_per_worker)];
       pointers.push_back(&other);
     }
@@ -283,13 +288,13 @@ std::shared_ptr<WorkerGroups> make_message_groups(std::shared_ptr<Job> job, std:
                                                   std::string name, int ranks_per_worker,
                                                   std::chrono::milliseconds timeout,
                                                   std::shared_ptr<Transport> device_transport) {
-  return std::make_shared<MessageGroups>(std::make_shared<MessageTeam>(
-      MessageTeam{.job = std::move(job),
-                  .transport = std::move(transport),
-                  .device_transport = std::move(device_transport),
-                  .name = std::move(name),
-                  .ranks_per_worker = ranks_per_worker,
-                  .timeout = timeout}));
+  return std::make_shared<MessageGroups>(
+      std::make_shared<MessageTeam>(MessageTeam{.job = std::move(job),
+                                                .transport = std::move(transport),
+                                                .device_transport = std::move(device_transport),
+                                                .name = std::move(name),
+                                                .ranks_per_worker = ranks_per_worker,
+                                                .timeout = timeout}));
 }
 
 }  // namespace lockstep::comm

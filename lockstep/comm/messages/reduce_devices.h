@@ -16,9 +16,9 @@ void unflatten_by_dtype(const std::vector<at::Tensor>& flat, at::TensorList tens
 
 /// Makes one rank's parts of a reduction over all ranks of all workers, of tensors on devices.
 ///
-/// `local` are the flattened tensors of the worker's own ranks; all device work on them is done. Each of the results is as
-/// long as the whole, and holds this rank's parts: those that the ranks of its number reduce in each worker. The rest comes
-/// from the other local ranks (`take_parts`). Values are added in the same tree as on CPUs.
+/// `local` are the flattened tensors of the worker's own ranks; all device work on them is done. Each of the results is
+/// as long as the whole, and holds this rank's parts: those that the ranks of its number reduce in each worker. The
+/// rest comes from the other local ranks (`take_parts`). Values are added in the same tree as on CPUs.
 std::vector<at::Tensor> reduce_parts_on_devices(Lane& lane, const Call& call,
                                                 const std::vector<const std::vector<at::Tensor>*>& local);
 

@@ -13,8 +13,8 @@ namespace lockstep::comm {
 /// Waits until all that was queued on the current stream of the tensor's device is done; nothing to do on a CPU.
 void synchronize(at::TensorList tensors);
 
-/// Combines tensors of one device, shape and dtype in the tree order; a mean divides by `divisor`. Half and bfloat16 are
-/// summed in float and rounded once.
+/// Combines tensors of one device, shape and dtype in the tree order; a mean divides by `divisor`. Half and bfloat16
+/// are summed in float and rounded once.
 at::Tensor reduce_tree(std::vector<at::Tensor> values, ReduceOp op, size_t divisor);
 
 /// Reduces tensor number `index` of all calls with LibTorch's own operators, in the tree order, onto `device`.

@@ -123,7 +123,8 @@ class CacheNode final : public UnaryNode {
   std::unique_ptr<NodeIterator> iterator(const Iteration& iteration) const override {
     // Always the first epoch of the input: it is the one that all later epochs see, in whichever epoch, or after
     // whichever restart, the cache is filled.
-    return std::make_unique<CacheIterator>(input(), store_, Iteration{.epoch = 0, .pin_memory = iteration.pin_memory, .seed = iteration.seed});
+    return std::make_unique<CacheIterator>(
+        input(), store_, Iteration{.epoch = 0, .pin_memory = iteration.pin_memory, .seed = iteration.seed});
   }
   std::optional<int64_t> batch_size() const override { return input()->batch_size(); }
   std::optional<int64_t> uniform_batch_size() const override { return input()->uniform_batch_size(); }

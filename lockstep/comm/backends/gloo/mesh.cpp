@@ -88,6 +88,8 @@ void GlooMesh::connect(Job& job, const std::string& name, std::chrono::milliseco
                               ", peer=", job.name(peer), ", timeout=", timeout.count(), " ms; ",
                               reason.empty() ? "Gloo says: " + words : reason);
   }
+  // Who is connected may not close before the others are.
+  job.all_gather(name + "/gloo-connected", "", timeout);
 }
 
 }  // namespace lockstep::comm

@@ -67,8 +67,8 @@ class LOCKSTEP_API SharedArena {
 /// The arena of another process, mapped into this one for as long as the object lives.
 class LOCKSTEP_API PeerArena {
  public:
-  /// `offer` is what its owner's `offer()` returned. Throws c10::Error with the reason where it cannot be mapped: another
-  /// machine, another container, another user.
+  /// `offer` is what its owner's `offer()` returned. Throws c10::Error with the reason where it cannot be mapped:
+  /// another machine, another container, another user.
   explicit PeerArena(const std::string& offer);
   ~PeerArena();
   PeerArena(const PeerArena&) = delete;
@@ -82,7 +82,8 @@ class LOCKSTEP_API PeerArena {
   uint64_t size_ = 0;
 };
 
-/// While it lives, tensors on the CPU that the calling thread makes are in the arena of the process, where there is one.
+/// While it lives, tensors on the CPU that the calling thread makes are in the arena of the process, where there is
+/// one.
 class LOCKSTEP_API SharedAllocation {
  public:
   explicit SharedAllocation(bool on);

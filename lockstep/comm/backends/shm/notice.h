@@ -19,7 +19,8 @@ struct PieceNotice {
 
 /// Brings parts of a parcel that are not in the arena of the process there, and back.
 ///
-/// Memory that other processes cannot see is copied into the arena before they look, and from there after they are done.
+/// Memory that other processes cannot see is copied into the arena before they look, and from there after they are
+/// done.
 class StagedParcel {
  public:
   StagedParcel(SharedArena& arena, const Parcel& parcel);

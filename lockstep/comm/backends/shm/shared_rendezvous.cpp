@@ -2,12 +2,11 @@
 
 #include <atomic>
 #include <cstring>
+#include <linux/futex.h>
 #include <new>
 #include <sstream>
-#include <thread>
-
-#include <linux/futex.h>
 #include <sys/syscall.h>
+#include <thread>
 #include <unistd.h>
 
 #include "lockstep/base/error.h"
@@ -231,9 +230,10 @@ void SharedRendezvous::explain_difference(int local, const Call& call, size_t ot
   const auto known = [&] { return theirs.explained.load(std::memory_order_acquire) == own.calls; };
   const bool explained = wait(own, known, kExplain, [] {});
   const auto worker_name = [&](size_t of) { return job().name(worker_of(static_cast<int>(of))); };
-  throw_difference({rank, worker_name(static_cast<size_t>(rank)), text, slot.run},
-                   {static_cast<int>(other), worker_name(other), explained ? theirs.text : theirs.operation, theirs.run},
-                   call, own.calls, name_);
+  throw_difference(
+      {rank, worker_name(static_cast<size_t>(rank)), text, slot.run},
+      {static_cast<int>(other), worker_name(other), explained ? theirs.text : theirs.operation, theirs.run}, call,
+      own.calls, name_);
 }
 
 void SharedRendezvous::depart(int local) {
@@ -253,8 +253,8 @@ void SharedRendezvous::depart(int local) {
     if (!all_done()) check_alive(call, rank_of(local));
     if (Clock::now() < reminder) return;
     reminder += kReminder;
-    LOCKSTEP_LOG(Warn) << "rank " << rank_of(local) << " of group " << name_ << " has done its part of call " << own.calls
-                       << " and waits for the other ranks";
+    LOCKSTEP_LOG(Warn) << "rank " << rank_of(local) << " of group " << name_ << " has done its part of call "
+                       << own.calls << " and waits for the other ranks";
   };
   try {
     wait(own, all_done, std::chrono::hours(24 * 365), check);

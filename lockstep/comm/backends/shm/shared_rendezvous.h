@@ -16,9 +16,10 @@ namespace lockstep::comm {
 
 /// The place where the ranks of several processes on one machine meet: what `Rendezvous` is to threads.
 ///
-/// A collective is `arrive`, work on what the others published, `depart`. What a rank publishes is bytes: its own notice,
-/// written into shared memory. Whatever goes wrong inside a collective (a difference between calls, a rank that does not
-/// come, an exception) fails the job, and with it every wait of every worker: there is no way back but a new job.
+/// A collective is `arrive`, work on what the others published, `depart`. What a rank publishes is bytes: its own
+/// notice, written into shared memory. Whatever goes wrong inside a collective (a difference between calls, a rank that
+/// does not come, an exception) fails the job, and with it every wait of every worker: there is no way back but a new
+/// job.
 ///
 /// Ranks are numbered through all workers, `ranks_per_worker` each. Each rank is used by one thread at a time.
 class LOCKSTEP_API SharedRendezvous {

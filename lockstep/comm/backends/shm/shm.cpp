@@ -110,7 +110,8 @@ SharedMeeting::SharedMeeting(SharedRendezvous& rendezvous, int local, const Call
 }
 
 SharedMeeting::~SharedMeeting() {
-  if (!finished_) rendezvous_.fail(local_, c10::str("rank ", rendezvous_.rank_of(local_), " failed inside a collective"));
+  if (!finished_)
+    rendezvous_.fail(local_, c10::str("rank ", rendezvous_.rank_of(local_), " failed inside a collective"));
 }
 
 void SharedMeeting::finish() {

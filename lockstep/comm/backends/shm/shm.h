@@ -8,8 +8,8 @@
 
 namespace lockstep::comm {
 
-/// Makes a group over the workers of one machine. Tensors that were made under `SharedAllocation` are reduced where they
-/// lie, as between threads; others are copied into shared memory and back.
+/// Makes a group over the workers of one machine. Tensors that were made under `SharedAllocation` are reduced where
+/// they lie, as between threads; others are copied into shared memory and back.
 LOCKSTEP_API std::shared_ptr<WorkerGroups> make_shm_groups(std::shared_ptr<SharedRendezvous> rendezvous);
 
 /// Pairs `arrive` with `depart`: fails the job when the work in between throws.
