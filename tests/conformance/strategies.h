@@ -44,9 +44,14 @@ inline NamedStrategy one_device(const std::string& type, c10::Device device) {
   return {"OneDevice" + type, 1, device, [=] { return Strategy(OneDeviceStrategy(type + ":0")); }};
 }
 
-/// Where a launcher has started several workers: the strategy that spans them, with one and two replicas each.
+/// Where a launcher has started several workers: the strategy that spans them, with one and two replicas each, and
+/// with one on a GPU, which several workers may share.
 inline std::vector<NamedStrategy> worker_strategies(const WorkerPlace& place) {
   std::vector<NamedStrategy> all;
+  if (!list_physical_devices("GPU").empty()) {
+    all.push_back({c10::str("Workers", place.num_workers, "x1GPU"), place.num_workers, c10::Device(at::kCUDA, 0),
+                   [] { return Strategy(MultiWorkerMirroredStrategy(nullptr, {}, {"GPU:0"})); }, 1, place.index});
+  }
   for (int local = 1; local <= 2; ++local) {
     all.push_back({c10::str("Workers", place.num_workers, "x", local), place.num_workers * local, at::kCPU,
                    [=] {

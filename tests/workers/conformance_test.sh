@@ -8,7 +8,6 @@ suite=$2
 engine=$3
 workers=$4
 export LOCKSTEP_ENGINE=$engine LOCKSTEP_JOIN_TIMEOUT=60 LOCKSTEP_COLLECTIVE_TIMEOUT=120
-export CUDA_VISIBLE_DEVICES=  # replicas are on CPUs; several workers cannot share a card
 LOCKSTEP_DUMP=$(mktemp -d)
 export LOCKSTEP_DUMP
 trap 'rm -rf "$LOCKSTEP_DUMP"' EXIT

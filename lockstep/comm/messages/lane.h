@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/api.h"
 #include "lockstep/comm/call.h"
 #include "lockstep/comm/job/job.h"
 #include "lockstep/comm/options.h"
@@ -32,7 +33,7 @@ struct MessageTeam {
 };
 
 /// One local rank's channel to the ranks of the same number in the other workers.
-class Lane {
+class LOCKSTEP_API Lane {
  public:
   Lane(std::shared_ptr<MessageTeam> team, int local);
 
