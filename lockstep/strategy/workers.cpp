@@ -237,6 +237,7 @@ void Workers::choose_engine(const CommunicationOptions& options) {
     std::string reason;
     memory_ = comm::SharedMemory::connect(job_, name_ + "/memory", timeout_, reason);
     if (memory_) {
+      const comm::SharedAllocation puts_the_allocator_in_place(true);  // while no replica computes
       engine_ = "shm";
       reason_ = c10::str("all ", count(), " workers are on one machine and share memory");
       return;
