@@ -40,10 +40,13 @@ def listing_problems(headers):
     return problems
 
 
-def compiler_command(build):
-    """Takes the flags of a source of the library, without its precompiled header, output and optimisation."""
+def compiler_command(build, folder="lockstep"):
+    """Takes the flags of a source in the folder, without its precompiled header, output and optimisation.
+
+    Those of the library where the folder has none: an engine's sources may be left out, or know its vendor's headers.
+    """
     for entry in json.loads((build / "compile_commands.json").read_text()):
-        if not entry["file"].startswith(str(ROOT / "lockstep")):
+        if not entry["file"].startswith(str(ROOT / folder)):
             continue
         words = shlex.split(entry["command"])
         command, skip = [], False
@@ -53,6 +56,8 @@ def compiler_command(build):
             elif not re.match(r"-O\d|-g\d?$|-MD$|-Winvalid-pch|-fpch-preprocess", word):
                 command.append(word)
         return command
+    if folder != "lockstep":
+        return compiler_command(build)
     raise SystemExit(f"[check_headers] the build must be configured: build={build}; run `cmake --preset release`")
 
 
@@ -96,9 +101,12 @@ def main():
 
     stamps = build / "headers_checked"
     stamps.mkdir(parents=True, exist_ok=True)
+    engines = {folder: compiler_command(build, folder) for folder in {str(pathlib.Path(h).parent) for h in headers}
+               if folder.startswith("lockstep/comm/backends/")}
     command = compiler_command(build)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        problems += filter(None, pool.map(lambda h: compile_alone(h, command, stamps), headers))
+        problems += filter(None, pool.map(
+            lambda h: compile_alone(h, engines.get(str(pathlib.Path(h).parent), command), stamps), headers))
     print("\n".join(problems) + ("\n" if problems else "") + f"headers: {len(headers)} files, {len(problems)} problems")
     return 1 if problems else 0
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include <c10/core/Device.h>  // before FunctionRef.h, which needs what it includes
 #include <c10/util/FunctionRef.h>
 
 #include "lockstep/comm/call.h"

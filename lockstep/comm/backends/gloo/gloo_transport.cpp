@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/backends/gloo/broken_pipe.h"
 
 namespace lockstep::comm {
 namespace {
@@ -30,6 +31,7 @@ GlooTransport::GlooTransport(Job& job, const TransportOptions& options)
     : TransportBase(job, "gloo", options.num_lanes) {
   LOCKSTEP_CHECK_VALUE(options.num_lanes < 1 << kLaneBits,
                        "[gloo] the number of lanes must be below 65536: lanes=", options.num_lanes);
+  const BrokenPipesAreErrors guard;
   mesh_ = std::make_unique<GlooMesh>(job, options.name, options.timeout);
   for (int lane = 0; lane < options.num_lanes; ++lane) {
     lanes_.push_back(std::make_unique<Lane>());
@@ -38,6 +40,7 @@ GlooTransport::GlooTransport(Job& job, const TransportOptions& options)
 }
 
 GlooTransport::~GlooTransport() {
+  const BrokenPipesAreErrors guard;
   try {
     lanes_.clear();
     mesh_.reset();
@@ -47,6 +50,7 @@ GlooTransport::~GlooTransport() {
 }
 
 void GlooTransport::do_exchange(const Call& call) {
+  const BrokenPipesAreErrors guard;
   auto& lane = *lanes_[call.lane];
   std::string words;
   std::string broken;
