@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The same training under every launcher's variables, as far as one machine allows: TF_CONFIG as ssh would set it, Slurm's,
-# torchrun's and Kubernetes' (set by hand), and a real mpirun and torchrun where they are found. All must write the bytes of
-# one process.
+# The same training under every launcher's variables, as far as one machine allows: TF_CONFIG as ssh would set it, Slurm's
+# and torchrun's (set by hand), and a real mpirun and torchrun where they are found. All must write the bytes of one
+# process. Pods of Kubernetes need names that a cluster gives them.
 #
 #   launchers_test.sh LOCKSTEP TRAIN_FOR_BITS
 set -euo pipefail
@@ -49,15 +49,11 @@ by_slurm() {
 by_torchrun() {
   printf '%s\n' "RANK=$1" WORLD_SIZE=2 "LOCAL_RANK=$1" LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "MASTER_PORT=$port"
 }
-by_kubernetes() {
-  printf '%s\n' "JOB_COMPLETION_INDEX=$1" LOCKSTEP_NUM_WORKERS=2 "LOCKSTEP_COORDINATOR=$host:$port"
-}
 
 start ssh by_ssh
 start chief with_chief
 start slurm by_slurm
 start torchrun-variables by_torchrun
-start kubernetes by_kubernetes
 if command -v mpirun >/dev/null; then
   mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2 "$train" 1 "$folder/mpirun"
   compare mpirun
