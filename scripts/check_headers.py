@@ -45,10 +45,11 @@ def compiler_command(build, folder="lockstep"):
 
     Those of the library where the folder has none: an engine's sources may be left out, or know its vendor's headers.
     """
-    for entry in json.loads((build / "compile_commands.json").read_text()):
-        if not entry["file"].startswith(str(ROOT / folder)):
-            continue
-        words = shlex.split(entry["command"])
+    entries = json.loads((build / "compile_commands.json").read_text())
+    found = [shlex.split(entry["command"]) for entry in entries if entry["file"].startswith(str(ROOT / folder))]
+    if found:
+        # In an engine's folder the one with the most folders to look into is the engine's, the others are the library's.
+        words = found[0] if folder == "lockstep" else max(found, key=lambda w: sum(x in ("-I", "-isystem") for x in w))
         command, skip = [], False
         for word in words[: words.index("-o")]:
             if skip or word in ("-include", "-MT", "-MF"):
