@@ -49,8 +49,13 @@ size_t class_of(size_t bytes) {
 
 size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
+constexpr size_t kSmallest = size_t{256} << 20;
+
 /// As much as the machine has: what is not touched costs nothing.
 size_t address_range() {
+#if defined(__SANITIZE_THREAD__)
+  return size_t{1} << 30;  // ThreadSanitizer leaves programs few addresses on Arm, and every worker maps all others
+#endif
   struct sysinfo info {};
   if (sysinfo(&info) != 0) return size_t{16} << 30;
   return round_up(static_cast<size_t>(info.totalram) * info.mem_unit, kPage);
@@ -90,10 +95,12 @@ std::string SharedArena::open() {
   const auto failed = [&](const char* what) { return c10::str(what, ": ", std::strerror(errno)); };
   file_ = memfd_create("lockstep", MFD_CLOEXEC);
   if (file_ < 0) return failed("memfd_create");
-  size_ = address_range();
+  void* mapped = MAP_FAILED;
+  for (size_ = address_range(); mapped == MAP_FAILED; size_ = mapped == MAP_FAILED ? size_ / 2 : size_) {
+    if (size_ < kSmallest) return failed("mmap of shared memory");
+    mapped = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file_, 0);
+  }
   if (ftruncate(file_, static_cast<off_t>(size_)) != 0) return failed("ftruncate of shared memory");
-  void* mapped = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file_, 0);
-  if (mapped == MAP_FAILED) return failed("mmap of shared memory");
   base_ = static_cast<char*>(mapped);
   madvise(mapped, size_, MADV_DONTDUMP);
   nonce_ = random_number();
