@@ -411,13 +411,14 @@ void OptimizerCore::reduce_gradients() {
   Replica& own = state_->here("reduce_gradients", replica);
   if (own.reduced) return;
   std::vector<char> travelled(own.parameters.size(), 0);
-  if (state_->finish_buckets(own)) {
+  const bool buckets_went = state_->finish_buckets(own);
+  if (buckets_went) {
     for (size_t p = 0; p < travelled.size(); ++p) travelled[p] = own.buckets->holds(p) ? 1 : 0;
   }
   std::vector<char> present;
   {
     UpdateOffer mine = state_->offer(own);
-    if (own.buckets) {
+    if (buckets_went) {
       for (const size_t p : own.buckets->filled()) mine.parameters[p].presence = kAbsent;
     }
     state_->meet(replica, "reduce_gradients", mine,
