@@ -137,6 +137,29 @@ TEST_P(OptimizerTest, HandlesParametersThatTookNoPart) {
   EXPECT_TRUE(torch::allclose(model->sometimes->bias, sometimes - (2.0 + 0.5 * sometimes)));
 }
 
+TEST_P(OptimizerTest, TakesGradientsOfABackwardByHandAfterMinimize) {
+  auto scope = strategy.scope();
+  auto model = module<HalfUsed>();
+  auto sgd = optimizer<torch::optim::SGD>(model, torch::optim::SGDOptions(1.0));
+  const auto loss_with_sometimes_on = [&](int replica) {
+    const auto input = torch::ones({2, 4}, torch::TensorOptions(torch::kDouble).device(named.device));
+    auto loss = model->used->forward(input).sum();
+    if (get_replica_context().replica_id_in_sync_group() == replica) {
+      loss = loss + model->sometimes->forward(input).sum();
+    }
+    return loss;
+  };
+  for (int i = 0; i < 2; ++i) strategy.run([&] { sgd.minimize(loss_with_sometimes_on(named.replicas - 1)); });
+  const auto before = model->sometimes->bias.detach().clone();
+  strategy.run([&] {
+    loss_with_sometimes_on(0).backward();
+    sgd.step();
+    sgd.zero_grad();
+  });
+  EXPECT_TRUE(torch::allclose(model->sometimes->bias, before - 2.0));
+  expect_copies_equal(model);
+}
+
 TEST_P(OptimizerTest, FollowsTheLearningRateAndGroups) {
   auto scope = strategy.scope();
   auto model = module<HalfUsed>();
