@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
@@ -14,12 +13,11 @@
 #include "lockstep/comm/messages/reduce_devices.h"
 #include "lockstep/comm/messages/reduce_messages.h"
 #include "lockstep/comm/reduce/device_reduce.h"
+#include "lockstep/comm/reduce/tensor_parts.h"
 #include "lockstep/comm/rendezvous.h"
 
 namespace lockstep::comm {
 namespace {
-
-constexpr int kMaxDims = 16;
 
 /// The sizes of one tensor, as they travel.
 struct Sizes {
@@ -39,26 +37,16 @@ std::vector<at::Tensor> parts_of(at::TensorList tensors) {
                          " dimensions can be sent: dim=", part.dim());
     parts.push_back(part.detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous());
   };
-  for (const at::Tensor& tensor : tensors) {
-    if (tensor.layout() == at::kSparse) add(tensor._indices());
-    add(tensor.layout() == at::kSparse ? tensor._values() : tensor);
-  }
+  for (const at::Tensor& tensor : tensors) for_each_part(tensor, add);
   return parts;
 }
 
 /// Puts a list like `like` together from its parts.
-std::vector<at::Tensor> from_parts(const std::vector<at::Tensor>& parts, at::TensorList like) {
+std::vector<at::Tensor> put_together(const std::vector<at::Tensor>& parts, at::TensorList like) {
   std::vector<at::Tensor> tensors;
   auto next = parts.begin();
   for (const at::Tensor& tensor : like) {
-    if (tensor.layout() != at::kSparse) {
-      tensors.push_back(*next++);
-      continue;
-    }
-    const at::Tensor& indices = *next++;
-    const at::Tensor& values = *next++;
-    tensors.push_back(
-        at::_sparse_coo_tensor_unsafe(indices, values, tensor.sizes(), values.options().layout(at::kSparse)));
+    tensors.push_back(from_parts(tensor, [&](const at::Tensor&) { return *next++; }));
   }
   return tensors;
 }
@@ -215,7 +203,7 @@ class MessageGroup final : public ExchangeGroup {
       if (static_cast<int>(worker) == team_->worker()) {
         theirs = call.inputs.vec();
       } else if (!theirs.empty()) {
-        theirs = from_parts(theirs, call.inputs);
+        theirs = put_together(theirs, call.inputs);
       }
     }
     return received;

@@ -2,17 +2,16 @@
 
 #include <cstring>
 
-#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/reduce/tensor_parts.h"
 
 namespace lockstep::comm {
 namespace {
 
 constexpr uint64_t kNowhere = ~0ull;
-constexpr int kMaxDims = 16;
 
 struct TensorNotice {
   uint64_t data = kNowhere;
@@ -35,17 +34,6 @@ at::Tensor visible(SharedArena& arena, const at::Tensor& tensor) {
   LOCKSTEP_CHECK_COLLECTIVE(copy.numel() == 0 || arena.contains(copy.data_ptr()),
                             "[shm] shared memory is full: bytes=", copy.nbytes());
   return copy;
-}
-
-/// Gives the parts of which a tensor's values consist.
-template <typename F>
-void for_each_part(const at::Tensor& tensor, F&& use) {
-  if (tensor.layout() == at::kSparse) {
-    use(tensor._indices());
-    use(tensor._values());
-  } else {
-    use(tensor);
-  }
 }
 
 at::Tensor tensor_at(const SharedMemory& memory, int worker, const TensorNotice& notice, const at::Tensor& like) {
@@ -140,11 +128,8 @@ std::vector<at::Tensor> tensors_of(const SharedMemory& memory, int worker, const
   const auto* notices = reinterpret_cast<const TensorNotice*>(notice);
   std::vector<at::Tensor> theirs;
   for (const at::Tensor& like : mine) {
-    std::vector<at::Tensor> parts;
-    for_each_part(like, [&](const at::Tensor& part) { parts.push_back(tensor_at(memory, worker, *notices++, part)); });
-    theirs.push_back(parts.size() == 1 ? parts[0]
-                                       : at::_sparse_coo_tensor_unsafe(parts[0], parts[1], like.sizes(),
-                                                                       parts[1].options().layout(at::kSparse)));
+    theirs.push_back(
+        from_parts(like, [&](const at::Tensor& part) { return tensor_at(memory, worker, *notices++, part); }));
   }
   return theirs;
 }
