@@ -95,6 +95,7 @@ std::vector<Difference> make_table() {
   rules::rebatch_and_shard::add(table);
   rules::multi_worker::add(table);
   rules::resolvers::add(table);
+  rules::topology::add(table);
   return table;
 }
 

@@ -21,6 +21,7 @@ constexpr std::array kTopics{
     Topic{"losses", drivers::losses::run},
     Topic{"training", drivers::training::run},
     Topic{"resolvers", drivers::resolvers::run},
+    Topic{"topology", drivers::topology::run},
 };
 
 }  // namespace

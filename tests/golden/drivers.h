@@ -40,6 +40,9 @@ Outcome run(const Case& test_case);
 namespace drivers::resolvers {
 Outcome run(const Case& test_case);
 }
+namespace drivers::topology {
+Outcome run(const Case& test_case);
+}
 namespace drivers::training {
 Outcome run(const Case& test_case);
 }

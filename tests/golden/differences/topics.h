@@ -28,6 +28,9 @@ void add(std::vector<Difference>& table);
 namespace rules::resolvers {
 void add(std::vector<Difference>& table);
 }
+namespace rules::topology {
+void add(std::vector<Difference>& table);
+}
 namespace rules::values {
 void add(std::vector<Difference>& table);
 }

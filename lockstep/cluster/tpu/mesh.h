@@ -1,0 +1,51 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/api.h"
+
+/// The mesh of a TPU slice: chips in three axes x, y, z, and the cores of each chip as a fourth.
+namespace lockstep::tpu {
+
+inline constexpr size_t kMeshRank = 4;
+inline constexpr size_t kCoreAxis = 3;
+
+/// A place in a mesh: x, y and z of the chip, and which of its cores.
+using MeshCoordinates = std::array<int, kMeshRank>;
+
+/// Sizes along the four axes.
+using MeshShape = std::array<int, kMeshRank>;
+
+/// More cores than any slice has. Larger meshes are refused.
+inline constexpr int64_t kMaxMeshCores = int64_t{1} << 20;
+
+/// Returns how many cores there are in a mesh, or in a block of one. It must have been checked.
+LOCKSTEP_API int64_t num_cores(const MeshShape& shape);
+
+/// Returns "[2 2 1 2]".
+LOCKSTEP_API std::string describe(const MeshShape& shape);
+
+/// Makes a shape of sizes that a user gives as `name`. Throws `c10::ValueError` naming `operation` unless they are
+/// four, each at least 1.
+LOCKSTEP_API MeshShape checked_shape(const char* operation, const char* name, const std::vector<int>& sizes);
+
+/// The same for a whole mesh, which has at most `kMaxMeshCores`.
+LOCKSTEP_API MeshShape checked_mesh(const char* operation, const char* name, const std::vector<int>& sizes);
+
+/// Calls `visit` with every place of a mesh or block, in row-major order: x slowest, cores fastest.
+template <typename Visit>
+void for_each_place(const MeshShape& shape, Visit&& visit) {
+  for (int x = 0; x < shape[0]; ++x) {
+    for (int y = 0; y < shape[1]; ++y) {
+      for (int z = 0; z < shape[2]; ++z) {
+        for (int core = 0; core < shape[3]; ++core) visit(MeshCoordinates{x, y, z, core});
+      }
+    }
+  }
+}
+
+}  // namespace lockstep::tpu
