@@ -11,25 +11,42 @@ namespace lockstep {
 
 struct LOCKSTEP_API TPUOptions {
   /// Name of the TPU, "local", or its addresses: "grpc://10.0.0.1:8470,grpc://10.0.0.2:8470". Empty: the variable
-  /// KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS, else TPU_NAME.
+  /// KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS, else TPU_NAME, else "tpu_node_name" of TPU_CONFIG, else the slice that this
+  /// machine belongs to.
   std::string tpu{};
-  /// Empty: those of this machine, where a name is looked up.
+  /// Where a name is looked up. Empty: those of TPU_CONFIG where the name is from there, else those of this machine.
   std::string zone{};
   std::string project{};
   std::string job_name = "worker";
   /// One more job of one task, where both are given.
   std::string coordinator_name{};
   std::string coordinator_address{};
+  /// Address of the Cloud TPU service; the document at TPU_API_DISCOVERY_URL, where that is set, names another.
   std::string api = "https://tpu.googleapis.com/v1";
-  std::string metadata = "http://metadata.google.internal";
+  /// Address of the machine's metadata service. Empty: http:// and GCE_METADATA_IP, else metadata.google.internal.
+  std::string metadata{};
   HttpClient client = http_request;
   Environment variables{};
+  /// Where the chips of the machine are looked for.
+  std::string machine_root = "/";
 };
 
-/// The hosts of a TPU. "local" is the TPU of this machine: no cluster. Addresses without a port have 8470. A name is
-/// looked up in Google's cloud, as the machine's own account; the TPU must be READY.
+/// The hosts of a TPU.
 ///
-/// The constructor throws `c10::ValueError` where no TPU is named, `ContextError` where it cannot be looked up.
+///   - "local" is the TPU of this machine: no cluster.
+///   - Addresses are taken as they are; those without a port have 8470.
+///   - Where nothing is named, the environment of a TPU VM or of a pod of Kubernetes says it: workers are listed in
+///     TPU_PROCESS_ADDRESSES or TPU_WORKER_HOSTNAMES, and CLOUD_TPU_TASK_ID or TPU_WORKER_ID is this one; a single
+///     worker is "local". The same holds for a name in TPU_NAME or TPU_CONFIG that stands beside such a list. Where
+///     MEGASCALE_NUM_SLICES slices train together, their workers follow each other.
+///   - Another name is looked up in Google's cloud, as the machine's own account; the TPU must be READY. Where
+///     TPU_SKIP_MDS_QUERY is set, nobody is asked.
+///
+/// `num_accelerators` has the TPU devices of each task: for "local" and for workers of the environment those that are
+/// in this machine, for names those of the type; 0 where nobody says.
+///
+/// The constructor throws `c10::ValueError` where no TPU is named or variables are wrong, `c10::NotImplementedError`
+/// for several names, `ContextError` where a name cannot be looked up.
 class LOCKSTEP_API TPUClusterResolver : public FixedClusterResolver {
  public:
   explicit TPUClusterResolver(const TPUOptions& options = {});
