@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/base/error.h"
+#include "lockstep/strategy/variable_impl.h"
 
 namespace lockstep {
 namespace {
@@ -67,8 +68,10 @@ Colocation StrategyExtended::colocate_vars_with(const Variable& variable) const 
 }
 
 std::vector<std::string> StrategyExtended::non_slot_devices(const std::vector<Variable>& variables) const {
-  if (!impl_->is_default()) return worker_devices();
-  LOCKSTEP_CHECK_VALUE(!variables.empty(), "[non_slot_devices] the default strategy needs a variable to go by");
+  const bool by_variable = impl_->is_default() || impl_->parameter_device() != nullptr;
+  if (!by_variable) return worker_devices();
+  LOCKSTEP_CHECK_VALUE(!variables.empty(),
+                       "[non_slot_devices] needs a variable to go by: strategy=", impl_->type_name());
   const auto first = std::min_element(variables.begin(), variables.end(),
                                       [](const Variable& a, const Variable& b) { return a.name() < b.name(); });
   return {first->device()};
@@ -78,18 +81,23 @@ std::vector<std::string> StrategyExtended::worker_devices() const {
   LOCKSTEP_CHECK_CONTEXT(!impl_->is_default(),
                          "[worker_devices] the default strategy has no devices of its own; enter ",
                          "a strategy's scope");
-  std::vector<std::string> names;
-  for (const LogicalDevice& device : impl_->devices()) names.push_back(device.name);
-  return names;
+  return impl_->device_names();
 }
 
-std::vector<std::string> StrategyExtended::parameter_devices() const { return worker_devices(); }
+std::vector<std::string> StrategyExtended::parameter_devices() const {
+  LOCKSTEP_CHECK_CONTEXT(
+      !impl_->is_default(),
+      "[parameter_devices] the default strategy has no devices of its own; enter a strategy's scope");
+  return impl_->parameter_device_names();
+}
 
 bool StrategyExtended::variable_created_in_scope(const Variable& variable) const {
   return variable.strategy() == Strategy(impl_);
 }
 
 at::Tensor StrategyExtended::read_var(const Variable& variable) const { return variable.value(); }
+
+detail::RefreshAfterUpdate::~RefreshAfterUpdate() { variable_.impl()->refresh(); }
 
 std::optional<int> get_update_replica_id() {
   const CurrentPlace& here = current_place();

@@ -125,6 +125,18 @@ auto as_mirrored(const T& nest) {
       nest);
 }
 
+/// When it ends, replicas see what was written to a variable that is kept once.
+class LOCKSTEP_API RefreshAfterUpdate {
+ public:
+  explicit RefreshAfterUpdate(const Variable& variable) : variable_(variable) {}
+  ~RefreshAfterUpdate();
+  RefreshAfterUpdate(const RefreshAfterUpdate&) = delete;
+  RefreshAfterUpdate& operator=(const RefreshAfterUpdate&) = delete;
+
+ private:
+  const Variable& variable_;
+};
+
 template <class F>
 auto for_each_component(int num_components, F&& call) {
   using Result = decltype(call(0));
@@ -170,6 +182,7 @@ template <class F, class... Args>
 auto StrategyExtended::update_copies(const Variable& variable, F& fn, const Args&... args) const {
   LOCKSTEP_CHECK_VALUE(!impl_->distributes_values() || variable_created_in_scope(variable),
                        "[update] the variable must have been made under this strategy: name=", variable.name());
+  const detail::RefreshAfterUpdate refresh(variable);
   const auto& copies = variable.components();
   return detail::for_each_component(static_cast<int>(copies.size()),
                                     [&](int i) { return fn(copies[i], select(i, args)...); });

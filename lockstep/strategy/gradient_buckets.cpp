@@ -33,7 +33,7 @@ struct GradientBuckets::State {
   static constexpr size_t kNone = ~size_t{0};
 
   std::vector<at::Tensor> parameters;
-  comm::Group group;
+  Send send_gradients;
   std::vector<Bucket> buckets;
   /// The bucket of each parameter, or kNone.
   std::vector<size_t> bucket_of;
@@ -54,14 +54,14 @@ struct GradientBuckets::State {
   std::exception_ptr failure;
   std::thread thread;
 
-  State(std::vector<at::Tensor> given, comm::Group group) : parameters(std::move(given)), group(std::move(group)) {}
+  State(std::vector<at::Tensor> given, Send send) : parameters(std::move(given)), send_gradients(std::move(send)) {}
 
   void fill_buckets(const std::vector<char>& taken, int64_t bytes_per_bucket);
   void gradient_is_ready(size_t parameter);
   void send_full_buckets();
   void send(size_t count);
   void serve();
-  void reduce(Bucket& bucket);
+  void send_now(Bucket& bucket);
   void wait();
 };
 
@@ -144,7 +144,7 @@ void GradientBuckets::State::serve() {
     lock.unlock();
     std::exception_ptr error;
     try {
-      reduce(buckets[bucket]);
+      send_now(buckets[bucket]);
     } catch (...) {
       error = std::current_exception();
     }
@@ -155,15 +155,13 @@ void GradientBuckets::State::serve() {
   }
 }
 
-void GradientBuckets::State::reduce(Bucket& bucket) {
-  std::vector<at::Tensor> gradients;
-  for (const size_t p : bucket.parameters) gradients.push_back(parameters[p].grad());
-  if (!bucket.computed) return group.all_reduce_(gradients, ReduceOp::Sum);
-  const c10::Device device = gradients[0].device();
+void GradientBuckets::State::send_now(Bucket& bucket) {
+  if (!bucket.computed) return send_gradients(bucket.parameters);
+  const c10::Device device = parameters[bucket.parameters[0]].device();
   const c10::impl::VirtualGuardImpl runtime(device.type());
   const c10::Stream stream = runtime.getStream(device);
   bucket.computed->block(stream);
-  group.all_reduce_(gradients, ReduceOp::Sum);
+  send_gradients(bucket.parameters);
   stream.synchronize();
 }
 
@@ -173,9 +171,9 @@ void GradientBuckets::State::wait() {
   if (failure) std::rethrow_exception(failure);
 }
 
-GradientBuckets::GradientBuckets(std::vector<at::Tensor> parameters, const std::vector<char>& taken, comm::Group group,
-                                 int64_t bytes_per_bucket)
-    : state_(std::make_shared<State>(std::move(parameters), std::move(group))) {
+GradientBuckets::GradientBuckets(std::vector<at::Tensor> parameters, const std::vector<char>& taken,
+                                 int64_t bytes_per_bucket, Send send)
+    : state_(std::make_shared<State>(std::move(parameters), std::move(send))) {
   state_->fill_buckets(taken, bytes_per_bucket);
   for (size_t p = 0; p < state_->parameters.size(); ++p) {
     if (!holds(p)) continue;

@@ -1,10 +1,15 @@
 #include "lockstep/strategy/module.h"
 
+#include <unordered_set>
+
 #include <ATen/Context.h>
 #include <torch/nn/cloneable.h>
+#include <torch/nn/modules/embedding.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/strategy/before_run.h"
+#include "lockstep/strategy/central_tensor.h"
+#include "lockstep/strategy/deferred_init.h"
 #include "lockstep/strategy/strategy_impl.h"
 
 namespace lockstep::detail {
@@ -12,14 +17,18 @@ namespace {
 
 using torch::nn::Module;
 
+void check_same_number(const char* what, size_t of_first, size_t of_other) {
+  LOCKSTEP_CHECK_VALUE(of_first == of_other, "[module] every replica must have the same ", what, ": replica 0 has ",
+                       of_first, ", another one ", of_other);
+}
+
 void copy_state(const Module& from, Module& to) {
   const at::NoGradGuard no_grad;
   const auto copy = [](const std::vector<at::Tensor>& source, const std::vector<at::Tensor>& target) {
-    LOCKSTEP_CHECK_VALUE(source.size() == target.size(),
-                         "[module] every replica must have the same parameters and buffers: replica 0 has ",
-                         source.size(), ", another one ", target.size());
+    check_same_number("parameters and buffers", source.size(), target.size());
     for (size_t i = 0; i < source.size(); ++i) {
-      if (source[i].defined() && !source[i].is_same(target[i])) at::Tensor(target[i]).copy_(source[i]);
+      const bool differs = source[i].defined() && source[i].data_ptr() != target[i].data_ptr();
+      if (differs) at::Tensor(target[i]).copy_(source[i]);
     }
   };
   copy(from.parameters(), to.parameters());
@@ -56,11 +65,52 @@ std::shared_ptr<Module> separate_copy(const Module& first) {
   }
 }
 
+/// Makes the module of one replica; `for_structure` where its parameters will be another one's.
+std::shared_ptr<Module> make_one(const ModuleReplicas::Factory& factory, bool for_structure) {
+  if (!for_structure) return factory();
+  const SkipLargeDraws structure_only;
+  return factory();
+}
+
+/// The weights of which a module looks up rows, and whose gradients name rows.
+std::unordered_set<const c10::TensorImpl*> tables_of(const Module& module) {
+  std::unordered_set<const c10::TensorImpl*> tables;
+  for (const auto& submodule : module.modules()) {
+    if (const auto* one = submodule->as<torch::nn::EmbeddingImpl>(); one != nullptr && one->options.sparse()) {
+      tables.insert(one->weight.unsafeGetTensorImpl());
+    }
+    if (const auto* bag = submodule->as<torch::nn::EmbeddingBagImpl>(); bag != nullptr && bag->options.sparse()) {
+      tables.insert(bag->weight.unsafeGetTensorImpl());
+    }
+  }
+  return tables;
+}
+
+std::vector<CentralTensor> keep_once(const StrategyImpl& strategy, const Module& first) {
+  const auto tables = tables_of(first);
+  std::vector<CentralTensor> kept;
+  for (const at::Tensor& parameter : first.parameters()) {
+    const bool is_table = tables.count(parameter.unsafeGetTensorImpl()) > 0;
+    kept.emplace_back(strategy, parameter, is_table ? CentralTensor::Use::SingleRows : CentralTensor::Use::Whole);
+  }
+  return kept;
+}
+
+/// Makes a module's parameters what a replica sees of those that are kept once.
+void show_parameters(const std::vector<CentralTensor>& kept, int replica, const Module& module) {
+  if (kept.empty()) return;
+  const auto parameters = module.parameters();
+  check_same_number("parameters", kept.size(), parameters.size());
+  for (size_t i = 0; i < kept.size(); ++i) parameters[i].set_data(kept[i].seen(replica));
+}
+
 }  // namespace
 
 struct ModuleReplicas::State final : BeforeRun {
   std::shared_ptr<StrategyImpl> strategy;
   std::vector<std::shared_ptr<Module>> modules;
+  /// The parameters, in the order of `parameters()`, where the strategy keeps them once.
+  std::vector<CentralTensor> central;
   /// All submodules of each replica, in one order, to compare modes by.
   std::vector<std::vector<std::shared_ptr<Module>>> submodules;
 
@@ -84,19 +134,16 @@ ModuleReplicas::ModuleReplicas(const Factory& factory) : state_(std::make_shared
   at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
   const at::Tensor before = generator.get_state();
   at::Tensor after;
-  for (const LogicalDevice& device : strategy.devices()) {
-    if (!state_->modules.empty()) generator.set_state(before);
-    std::shared_ptr<Module> made = factory();
-    if (state_->modules.empty()) after = generator.get_state();
-    if (!state_->modules.empty() && shares_parameters(*state_->modules[0], *made)) {
-      made = separate_copy(*state_->modules[0]);
-    }
-    if (!strategy.is_default()) made->to(device.torch_device);
-    if (state_->modules.empty()) {
-      take_from_first_worker(strategy, *made);
-    } else {
-      copy_state(*state_->modules[0], *made);
-    }
+  for (int replica = 0; replica < strategy.num_local_replicas(); ++replica) {
+    if (replica > 0) generator.set_state(before);
+    std::shared_ptr<Module> made = make_one(factory, strategy.parameter_device() != nullptr && replica > 0);
+    if (replica == 0) after = generator.get_state();
+    if (replica > 0 && shares_parameters(*state_->modules[0], *made)) made = separate_copy(*state_->modules[0]);
+    if (replica == 0 && strategy.parameter_device() != nullptr) state_->central = keep_once(strategy, *made);
+    show_parameters(state_->central, replica, *made);
+    if (!strategy.is_default()) made->to(strategy.devices()[replica].torch_device);
+    if (replica == 0) take_from_first_worker(strategy, *made);
+    if (replica > 0) copy_state(*state_->modules[0], *made);
     state_->submodules.push_back(made->modules());
     state_->modules.push_back(std::move(made));
   }
@@ -121,8 +168,16 @@ void ModuleReplicas::train(bool on) {
   for (const auto& module : state_->modules) module->train(on);
 }
 
+const CentralTensor* ModuleReplicas::central_of(const at::Tensor& parameter) const {
+  for (const CentralTensor& kept : state_->central) {
+    if (kept.seen(0).data_ptr() == parameter.data_ptr() && kept.seen(0).sizes() == parameter.sizes()) return &kept;
+  }
+  return nullptr;
+}
+
 void ModuleReplicas::broadcast() {
   check_cross_replica(*state_->strategy, "Module::broadcast");
+  for (const CentralTensor& kept : state_->central) kept.store_what_is_seen(0);
   take_from_first_worker(*state_->strategy, *state_->modules[0]);
   for (size_t i = 1; i < state_->modules.size(); ++i) copy_state(*state_->modules[0], *state_->modules[i]);
 }

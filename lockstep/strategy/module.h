@@ -16,6 +16,8 @@ namespace lockstep {
 
 namespace detail {
 
+class CentralTensor;
+
 /// Inside: one module for each replica, equal at the start.
 class LOCKSTEP_API ModuleReplicas {
  public:
@@ -30,6 +32,8 @@ class LOCKSTEP_API ModuleReplicas {
   int here() const;
   const std::vector<std::shared_ptr<torch::nn::Module>>& all() const;
   const std::shared_ptr<StrategyImpl>& strategy() const;
+  /// What is kept once in place of a parameter of the first replica; null where each replica has its own.
+  const CentralTensor* central_of(const at::Tensor& parameter) const;
 
   void train(bool on);
   void broadcast();
@@ -54,7 +58,8 @@ struct ContainedModule<M> {
 /// A module with a replica for each device: what `module<M>(...)` returns.
 ///
 /// Inside `run` it is the replica's own; outside it is the first one. Parameters are kept equal by the optimizer, which
-/// also averages buffers such as the statistics of batch normalisation. A change of mode outside of `run` (`eval()`,
+/// also averages buffers such as the statistics of batch normalisation; under central storage all replicas' parameters
+/// are one. A change of mode outside of `run` (`eval()`,
 /// also of a submodule) reaches all replicas when the next `run` begins; other changes to the first replica do so by
 /// `broadcast()`. A cheap handle.
 template <class M>

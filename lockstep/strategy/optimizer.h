@@ -55,17 +55,11 @@ class Optimizer {
   explicit Optimizer(detail::OptimizerCore::Setup setup)
       : core_(std::make_shared<detail::OptimizerCore>(std::move(setup))) {}
 
-  /// Backward, gradients summed over replicas, update; then gradients are forgotten.
+  /// Backward, gradients summed over replicas, update; then gradients are forgotten, also where it fails.
   void minimize(const at::Tensor& loss, const MinimizeOptions& options = {},
                 const std::source_location& where = std::source_location::current()) const {
     const comm::CallSiteScope site(where);
-    core_->backward(loss);
-    if (options.clip_norm) {
-      core_->reduce_gradients();
-      core_->clip_gradients(*options.clip_norm);
-    }
-    core_->step();
-    core_->zero_grad();
+    core_->minimize(loss, options.clip_norm);
   }
 
   /// Sums gradients over replicas, unless `reduce_gradients` did, and updates. Gradients stay until `zero_grad`.
@@ -107,6 +101,8 @@ OptimizerCore::Factory optimizer_factory(const Options& options) {
 }
 
 LOCKSTEP_API std::vector<at::Tensor> averaged_buffers(const torch::nn::Module& module);
+LOCKSTEP_API std::vector<CentralTensor> central_tensors(const ModuleReplicas& module,
+                                                        const OptimizerCore::Groups& of_first);
 LOCKSTEP_API OptimizerCore::Setup setup_for(const std::vector<Variable>& variables);
 
 }  // namespace detail
@@ -131,6 +127,7 @@ requires std::is_invocable_v<GroupsOf&, typename Module<M>::Impl&> Optimizer<O> 
     setup.groups.push_back(groups_of(module.replica(i)));
     setup.buffers.push_back(detail::averaged_buffers(module.replica(i)));
   }
+  setup.central = detail::central_tensors(*module.replicas(), setup.groups[0]);
   setup.factory = detail::optimizer_factory<O>(options);
   setup.elementwise = kElementwise<O>;
   return Optimizer<O>(std::move(setup));

@@ -8,21 +8,24 @@
 #include <torch/optim/optimizer.h>
 
 #include "lockstep/api.h"
+#include "lockstep/strategy/central_tensor.h"
 #include "lockstep/strategy/strategy_impl.h"
 #include "lockstep/strategy/update_plan.h"
 
 /// Inside: how gradients become updates, for any optimizer of LibTorch.
 ///
-/// Two ways, chosen for each parameter:
+/// Three ways, chosen for each parameter:
 ///   - *shared*: on CPUs, for optimizers that treat every element alone (SGD, Adam, ...). Each replica takes a part of
-///   all
-///     parameters, sums the gradients of all replicas for it, lets an optimizer of its own update it, and writes the
-///     new values to all replicas: one pass over memory, chunk by chunk in cache, and the optimizer's work is done
+///     all parameters, sums the gradients of all replicas for it, lets an optimizer of its own update it, and writes
+///     the new values to all replicas: one pass over memory, chunk by chunk in cache, and the optimizer's work is done
 ///     once.
-///   - *replicated*: otherwise (GPUs, sparse gradients, LBFGS, optimizers that are not known to be elementwise).
-///   Gradients
-///     are all-reduced, and every replica updates all of its own copy.
-/// Both add gradients in the same fixed tree, so they give the same bits.
+///   - *by rows*: the same for tables, whose gradients are sparse: each replica takes a part of the rows
+///   (row_update.h).
+///   - *replicated*: otherwise (GPUs, LBFGS, optimizers that are not known to be elementwise). Gradients are
+///   all-reduced,
+///     and every replica updates all of its own copy.
+/// The first and the last add gradients in the same fixed tree, so they give the same bits. What a strategy keeps once
+/// is updated once, in place of the copies.
 namespace lockstep::detail {
 
 class LOCKSTEP_API OptimizerCore {
@@ -34,6 +37,8 @@ class LOCKSTEP_API OptimizerCore {
     std::shared_ptr<StrategyImpl> strategy;
     /// Parameter groups of each replica.
     std::vector<Groups> groups;
+    /// What is kept in place of each parameter, in the order of all groups', where the strategy keeps them once.
+    std::vector<CentralTensor> central;
     /// Buffers of each replica that are averaged at every step.
     std::vector<std::vector<at::Tensor>> buffers;
     Factory factory;
@@ -44,9 +49,9 @@ class LOCKSTEP_API OptimizerCore {
   explicit OptimizerCore(Setup setup);
   ~OptimizerCore();
 
-  /// Inside a replica: computes gradients. Where other workers are reached by messages, gradients are summed over
-  /// replicas while backward computes others.
-  void backward(const at::Tensor& loss);
+  /// Inside a replica: computes gradients, clips them where a norm is given, updates and forgets the gradients. Where
+  /// they have a way to go, to other workers or to where parameters are kept, they go while backward computes others.
+  void minimize(const at::Tensor& loss, std::optional<double> clip_norm);
   /// Inside a replica: sums gradients over replicas where that was not done, and updates.
   void step();
   at::Tensor step(const std::function<at::Tensor()>& closure);
@@ -64,8 +69,11 @@ class LOCKSTEP_API OptimizerCore {
   /// Number of parameters that are updated in the shared way.
   size_t num_shared() const;
 
- private:
   struct State;
+
+ private:
+  void backward(const at::Tensor& loss);
+
   std::unique_ptr<State> state_;
 };
 

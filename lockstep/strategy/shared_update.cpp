@@ -24,21 +24,24 @@ char* bytes_at(const at::Tensor& tensor, int64_t element) {
 }  // namespace
 
 SharedUpdate::SharedUpdate(const std::vector<UpdateChunk>& chunks, const std::vector<at::Tensor>& parameters,
-                           const std::vector<size_t>& groups, const MakeOptimizer& make)
-    : parameters_(parameters) {
+                           const std::vector<size_t>& groups, MakeOptimizer make)
+    : parameters_(parameters), make_(std::move(make)) {
   for (const UpdateChunk& where : chunks) {
-    Chunk chunk{where, groups[where.parameter], {}, {}, nullptr};
-    const at::Tensor& whole = parameters[where.parameter];
-    point_at(chunk.parameter, whole, where.begin, where.end);
-    chunk.gradient = at::empty({where.size()}, whole.options().requires_grad(false));
-    chunk.parameter.mutable_grad() = chunk.gradient;
-    chunk.optimizer = make(chunk.parameter, chunk.group);
-    scratch_[whole.scalar_type()];
-    chunks_.push_back(std::move(chunk));
+    chunks_.push_back({where, groups[where.parameter], {}, {}, nullptr});
+    scratch_[parameters[where.parameter].scalar_type()];
   }
   for (auto& [dtype, buffers] : scratch_) {
     buffers.resize(std::max(num_hardware_threads(), at::get_num_threads()));
   }
+}
+
+/// Makes what is needed for updates of a chunk: not before the first one, because tables may never have one.
+void SharedUpdate::prepare(Chunk& chunk) {
+  const at::Tensor& whole = parameters_[chunk.where.parameter];
+  point_at(chunk.parameter, whole, chunk.where.begin, chunk.where.end);
+  chunk.gradient = at::empty({0}, whole.options().requires_grad(false));
+  chunk.parameter.mutable_grad() = chunk.gradient;
+  chunk.optimizer = make_(chunk.parameter, chunk.group);
 }
 
 const at::Tensor& SharedUpdate::scratch(at::ScalarType dtype, int thread) {
@@ -59,7 +62,7 @@ bool SharedUpdate::load_gradient(Chunk& chunk, int owner, int thread, const std:
   }
   bool any = false;
   std::vector<const void*> sources;
-  const at::ScalarType dtype = chunk.parameter.scalar_type();
+  const at::ScalarType dtype = parameters_[parameter].scalar_type();
   const int64_t skipped = begin * static_cast<int64_t>(c10::elementSize(dtype));
   for (const UpdateOffer* offer : offers) {
     const char* const gradient = offer->parameters[parameter].gradient;
@@ -78,15 +81,15 @@ void SharedUpdate::update(Chunk& chunk, int owner, int thread, const std::vector
                           const std::vector<torch::optim::OptimizerParamGroup>& options) {
   const auto& [parameter, begin, end] = chunk.where;
   const at::Tensor& whole = parameters_[parameter];
+  if (!chunk.optimizer) prepare(chunk);
   if (!load_gradient(chunk, owner, thread, offers)) return;
   if (chunk.parameter.data_ptr() != bytes_at(whole, begin)) point_at(chunk.parameter, whole, begin, end);
   chunk.optimizer->param_groups()[0].set_options(options[chunk.group].options().clone());
   chunk.optimizer->step();
   const int64_t width = whole.element_size();
-  for (size_t replica = 0; replica < offers.size(); ++replica) {
-    if (static_cast<int>(replica) == owner) continue;
-    std::memcpy(offers[replica]->parameters[parameter].data + begin * width, chunk.parameter.data_ptr(),
-                (end - begin) * width);
+  for (const UpdateOffer* offer : offers) {
+    char* const copy = offer->parameters[parameter].data + begin * width;
+    if (copy != chunk.parameter.data_ptr()) std::memcpy(copy, chunk.parameter.data_ptr(), (end - begin) * width);
   }
 }
 

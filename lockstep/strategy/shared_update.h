@@ -20,7 +20,7 @@ class SharedUpdate {
 
   /// `parameters` are the owning replica's, and must outlive this; `groups[p]` is the parameter group of parameter p.
   SharedUpdate(const std::vector<UpdateChunk>& chunks, const std::vector<at::Tensor>& parameters,
-               const std::vector<size_t>& groups, const MakeOptimizer& make);
+               const std::vector<size_t>& groups, MakeOptimizer make);
 
   /// Reduces, updates and writes all chunks of parameters that `skip` does not name, for all replicas of `offers`.
   /// `owner` is this replica's place among them; `options` are the parameter groups that hold for all.
@@ -36,12 +36,14 @@ class SharedUpdate {
     std::unique_ptr<torch::optim::Optimizer> optimizer;
   };
 
+  void prepare(Chunk& chunk);
   void update(Chunk& chunk, int owner, int thread, const std::vector<const UpdateOffer*>& offers,
               const std::vector<torch::optim::OptimizerParamGroup>& options);
   bool load_gradient(Chunk& chunk, int owner, int thread, const std::vector<const UpdateOffer*>& offers);
   const at::Tensor& scratch(at::ScalarType dtype, int thread);
 
   const std::vector<at::Tensor>& parameters_;
+  MakeOptimizer make_;
   std::vector<Chunk> chunks_;
   /// For each dtype one buffer for each thread that may work for this replica.
   std::map<at::ScalarType, std::vector<at::Tensor>> scratch_;

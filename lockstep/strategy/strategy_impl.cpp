@@ -44,6 +44,12 @@ StrategyImpl::StrategyImpl(std::vector<LogicalDevice> devices, std::shared_ptr<W
 
 StrategyImpl::~StrategyImpl() = default;
 
+std::vector<std::string> StrategyImpl::device_names() const {
+  std::vector<std::string> names;
+  for (const LogicalDevice& device : devices_) names.push_back(device.name);
+  return names;
+}
+
 void StrategyImpl::add_before_run(std::weak_ptr<BeforeRun> observer) {
   const std::lock_guard<std::mutex> lock(observers_mutex_);
   std::erase_if(observers_, [](const std::weak_ptr<BeforeRun>& other) { return other.expired(); });

@@ -61,6 +61,10 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   /// Whether each worker builds its own computation.
   virtual bool between_graph() const { return false; }
 
+  /// Where variables are, for strategies that keep them once for all replicas; null where each replica has its own.
+  virtual const LogicalDevice* parameter_device() const { return nullptr; }
+  virtual std::vector<std::string> parameter_device_names() const { return device_names(); }
+
   /// Where this process stands among those that read a dataset together.
   data::detail::InputWorker input_worker() const { return {num_workers(), worker(), num_local_replicas()}; }
   /// How workers agree on the end of data; empty where there is one.
@@ -70,6 +74,7 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
 
   /// Devices of the local replicas, in replica order.
   const std::vector<LogicalDevice>& devices() const { return devices_; }
+  std::vector<std::string> device_names() const;
   int num_local_replicas() const { return static_cast<int>(devices_.size()); }
   int num_replicas_in_sync() const { return num_local_replicas() * num_workers(); }
   /// Number among all replicas of a local one.

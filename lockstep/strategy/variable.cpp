@@ -20,7 +20,8 @@ void check_trainable(const VariableOptions& options) {
                        "; its copies differ, so no gradient is right for all of them; leave `trainable` out");
 }
 
-void check_options(const VariableOptions& options, at::ScalarType dtype) {
+/// Checks the options of a variable with a copy for each replica, and chooses where they leave the choice.
+void mirror_options(VariableOptions& options, at::ScalarType dtype) {
   LOCKSTEP_CHECK_VALUE(options.synchronization != VariableSynchronization::None,
                        "[Variable] synchronization NONE is not possible for a variable with several copies: name=",
                        options.name, "; use AUTO, ON_WRITE or ON_READ");
@@ -28,6 +29,9 @@ void check_options(const VariableOptions& options, at::ScalarType dtype) {
       options.aggregation != VariableAggregation::Mean || at::isFloatingType(dtype) || at::isComplexType(dtype),
       "[Variable] a mean needs a floating-point variable: name=", options.name, ", dtype=", dtype_name(dtype),
       "; use aggregation SUM or ONLY_FIRST_REPLICA, or another dtype");
+  if (options.synchronization == VariableSynchronization::Auto) {
+    options.synchronization = VariableSynchronization::OnWrite;
+  }
 }
 
 std::shared_ptr<Variable::Impl> make_variable(detail::StrategyImpl& strategy, const at::Tensor& initial,
@@ -35,25 +39,28 @@ std::shared_ptr<Variable::Impl> make_variable(detail::StrategyImpl& strategy, co
   auto impl = std::make_shared<Variable::Impl>();
   impl->strategy = strategy.shared_from_this();
   impl->options = options;
-  impl->distributed = strategy.distributes_values();
   const at::ScalarType dtype = options.dtype.value_or(initial.scalar_type());
   check_trainable(options);
-  if (impl->distributed) {
-    check_options(options, dtype);
-    if (options.synchronization == VariableSynchronization::Auto) {
-      impl->options.synchronization = VariableSynchronization::OnWrite;
+  const auto copy_to = [&](const at::Tensor& value, const LogicalDevice& device) {
+    return value.detach().to(device.torch_device, dtype, /*non_blocking=*/false, /*copy=*/true);
+  };
+  if (const LogicalDevice* device = strategy.parameter_device()) {
+    impl->distributed = strategy.num_local_replicas() > 1;
+    impl->central.emplace(strategy, copy_to(initial, *device), detail::CentralTensor::Use::Whole);
+    impl->components = {impl->central->stored()};
+  } else {
+    impl->distributed = strategy.distributes_values();
+    if (impl->distributed) mirror_options(impl->options, dtype);
+    impl->components = {copy_to(initial, strategy.devices()[0])};
+    strategy.take_from_first_worker(impl->components);
+    for (int i = 1; i < strategy.num_local_replicas(); ++i) {
+      impl->components.push_back(copy_to(impl->components[0], strategy.devices()[i]));
     }
   }
   const bool gradients = impl->trainable() && (at::isFloatingType(dtype) || at::isComplexType(dtype));
-  at::Tensor first = initial.detach().to(strategy.devices()[0].torch_device, dtype, /*non_blocking=*/false,
-                                         /*copy=*/true);
-  strategy.take_from_first_worker({first});
-  for (const LogicalDevice& device : strategy.devices()) {
-    at::Tensor copy =
-        impl->components.empty() ? first : first.to(device.torch_device, dtype, /*non_blocking=*/false, /*copy=*/true);
-    impl->components.push_back(copy);
+  for (const auto& tensors : {impl->components, impl->seen()}) {
+    for (const at::Tensor& tensor : tensors) tensor.set_requires_grad(gradients);
   }
-  for (at::Tensor& copy : impl->components) copy.set_requires_grad(gradients);
   return impl;
 }
 
@@ -139,12 +146,18 @@ int Variable::Impl::component_here(const char* operation) const {
   return here.replica;
 }
 
+bool Variable::Impl::is_in_replica() const {
+  const detail::ContextFrame* frame = detail::current_frame();
+  return current_place().place == Place::Replica && frame != nullptr && frame->strategy == strategy.get();
+}
+
 Variable::Variable(const at::Tensor& initial, const VariableOptions& options) : impl_(create(initial, options)) {}
 
 Variable::Variable(double initial, const VariableOptions& options)
     : Variable(at::scalar_tensor(initial, options.dtype.value_or(at::kFloat)), options) {}
 
 at::Tensor Variable::value() const {
+  if (impl_->central) return impl_->is_in_replica() ? impl_->seen()[current_place().replica] : impl_->components[0];
   const int component = impl_->component_here("value");
   const bool sync = sync_on_read_depth > 0 && impl_->on_read() && current_place().place == Place::Replica;
   if (sync && impl_->options.aggregation != VariableAggregation::OnlyFirstReplica) {
@@ -168,17 +181,18 @@ const std::vector<at::Tensor>& Variable::components() const { return impl_->comp
 bool Variable::is_distributed() const { return impl_->distributed; }
 
 std::string Variable::device() const {
+  if (impl_->central) return devices()[0];
   const int component = impl_->component_here("device");
-  return impl_->strategy->devices()[component < 0 ? 0 : component].name;
+  return devices()[component < 0 ? 0 : component];
 }
 
 std::vector<std::string> Variable::devices() const {
-  std::vector<std::string> names;
-  for (const LogicalDevice& device : impl_->strategy->devices()) names.push_back(device.name);
-  return names;
+  const LogicalDevice* const central = impl_->strategy->parameter_device();
+  return central != nullptr ? std::vector{central->name} : impl_->strategy->device_names();
 }
 
 const at::Tensor& Variable::handle() const {
+  if (impl_->central) return impl_->components[0];
   const int component = impl_->component_here("handle");
   LOCKSTEP_CHECK_VALUE(component >= 0 || current_place().place == Place::Outside,
                        "[Variable::handle] is the replica's own copy, so there is none outside of replicas: name=",
@@ -197,7 +211,7 @@ at::Tensor operator/(const Variable& a, const at::Tensor& b) { return a.value() 
 
 std::ostream& operator<<(std::ostream& out, const Variable& variable) {
   const Variable::Impl& impl = *variable.impl();
-  if (!impl.distributed) return out << component_text(impl, 0);
+  if (!impl.distributed || impl.central) return out << component_text(impl, 0);
   std::vector<std::string> texts;
   for (size_t i = 0; i < impl.components.size(); ++i) texts.push_back(component_text(impl, i));
   return detail::print_components(out, kind_name(impl), texts);

@@ -2,6 +2,7 @@
 #include <c10/core/GradMode.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/strategy/component_write.h"
 #include "lockstep/strategy/context.h"
 #include "lockstep/strategy/cross_device_ops.h"
 #include "lockstep/strategy/replica_context.h"
@@ -10,19 +11,8 @@
 namespace lockstep {
 namespace {
 
-enum class Write { kAssign, kAdd, kSub };
-enum class RowWrite { kAdd, kSub, kMul, kDiv, kMin, kMax, kUpdate };
-
-void write_component(Write write, at::Tensor component, const at::Tensor& value) {
-  LOCKSTEP_CHECK_VALUE(value.dim() == 0 || value.sizes() == component.sizes(),
-                       "[Variable] the value must have the variable's shape: variable=", component.sizes(),
-                       ", value=", value.sizes());
-  const at::NoGradGuard no_grad;
-  const at::Tensor own = value.to(component.device(), component.scalar_type());
-  if (write == Write::kAssign) component.copy_(own);
-  if (write == Write::kAdd) component.add_(own);
-  if (write == Write::kSub) component.sub_(own);
-}
+using detail::RowWrite;
+using detail::Write;
 
 /// Parts of `total` for the copies of an OnRead SUM variable: equal, but that the first ones take one more where
 /// integers leave a remainder. They add up to `total`.
@@ -51,11 +41,9 @@ void write_all(const Variable::Impl& impl, Write write, const VariableOperand& v
     const at::Tensor part = splits ? part_of_sum(whole, impl.components[i], impl.strategy->global_replica(i),
                                                  impl.strategy->num_replicas_in_sync())
                                    : whole;
-    write_component(write, impl.components[i], part);
+    detail::write_component(write, impl.components[i], part);
   }
 }
-
-bool is_zero(const at::Tensor& number) { return number.item().toDouble() == 0.0; }
 
 /// What all copies take when replicas write an OnWrite variable together.
 at::Tensor combine_writes(const Variable::Impl& impl, int replica, const VariableOperand& value) {
@@ -66,9 +54,7 @@ at::Tensor combine_writes(const Variable::Impl& impl, int replica, const Variabl
     case VariableAggregation::None:
       return own;
     case VariableAggregation::Sum:
-      LOCKSTEP_CHECK_VALUE(!several || !value.is_literal() || is_zero(own),
-                           "[Variable] a number is the same on all replicas and cannot be summed over them: name=",
-                           impl.options.name, ", value=", own.item(), "; pass a tensor for each replica's own part");
+      if (several) detail::check_has_sum(impl, value);
       return several && !value.is_literal() ? impl.strategy->group(replica).all_reduce(own, ReduceOp::Sum) : own;
     case VariableAggregation::Mean:
       return several && !value.is_literal() ? impl.strategy->group(replica).all_reduce(own, ReduceOp::Mean) : own;
@@ -80,49 +66,11 @@ at::Tensor combine_writes(const Variable::Impl& impl, int replica, const Variabl
 
 void write(const Variable::Impl& impl, Write kind, const VariableOperand& value) {
   const int component = impl.component_here("assign");
+  if (impl.central) return detail::write_central(impl, kind, value);
   if (component < 0) return write_all(impl, kind, value);
   const bool together = impl.distributed && !impl.on_read() && current_place().place == Place::Replica;
-  write_component(kind, impl.components[component],
-                  together ? combine_writes(impl, component, value) : value.at(component));
-}
-
-void write_row(RowWrite write, at::Tensor row, const at::Tensor& value) {
-  if (write == RowWrite::kMul) row.mul_(value);
-  if (write == RowWrite::kDiv) row.div_(value);
-  if (write == RowWrite::kMin) row.copy_(at::minimum(row, value));
-  if (write == RowWrite::kMax) row.copy_(at::maximum(row, value));
-}
-
-/// Row after row, because the same row may be named twice.
-void write_each_row(RowWrite write, at::Tensor component, const IndexedSlices& rows) {
-  const at::Tensor indices = rows.indices.to(at::kCPU, at::kLong);
-  for (int64_t i = 0; i < indices.numel(); ++i) {
-    const auto index = indices[i].item<int64_t>();
-    LOCKSTEP_CHECK_INDEX(index >= 0 && index < component.size(0), "[Variable] there is no such row: row=", index,
-                         ", rows=", component.size(0));
-    write_row(write, component[index], rows.values[i]);
-  }
-}
-
-void write_rows_of(RowWrite write, at::Tensor component, const IndexedSlices& given) {
-  const at::NoGradGuard no_grad;
-  const IndexedSlices rows{given.indices.to(component.device(), at::kLong),
-                           given.values.to(component.device(), component.scalar_type()), given.dense_shape};
-  switch (write) {
-    case RowWrite::kAdd:
-      component.index_add_(0, rows.indices, rows.values);
-      return;
-    case RowWrite::kSub:
-      component.index_add_(0, rows.indices, rows.values, -1);
-      return;
-    case RowWrite::kMul:
-    case RowWrite::kDiv:
-    case RowWrite::kMin:
-    case RowWrite::kMax:
-      return write_each_row(write, component, rows);
-    case RowWrite::kUpdate:
-      component.index_copy_(0, rows.indices, rows.values);
-  }
+  detail::write_component(kind, impl.components[component],
+                          together ? combine_writes(impl, component, value) : value.at(component));
 }
 
 /// The rows that replica 0 writes; replicas may write different numbers of them.
@@ -163,14 +111,15 @@ void check_row_write(const Variable::Impl& impl, RowWrite write) {
 }
 
 void write_rows(const Variable::Impl& impl, RowWrite write, const IndexedSlices& rows) {
-  check_row_write(impl, write);
   const int component = impl.component_here("scatter");
+  if (impl.central) return detail::write_central_rows(impl, write, rows);
+  check_row_write(impl, write);
   if (component < 0) {
-    for (const at::Tensor& each : impl.components) write_rows_of(write, each, rows);
+    for (const at::Tensor& each : impl.components) detail::write_rows(write, each, rows);
     return;
   }
   const bool together = impl.distributed && current_place().place == Place::Replica;
-  write_rows_of(write, impl.components[component], together ? combine_rows(impl, component, rows) : rows);
+  detail::write_rows(write, impl.components[component], together ? combine_rows(impl, component, rows) : rows);
 }
 
 }  // namespace

@@ -207,6 +207,95 @@ TEST_P(OptimizerTest, SparseGradientsOfEmbeddings) {
   expect_copies_equal(model);
 }
 
+/// A table, looked up sparsely, before a dense layer.
+struct TaggerImpl : torch::nn::Module {
+  explicit TaggerImpl(bool sparse) : table(torch::nn::EmbeddingOptions(200, 6).sparse(sparse)) {
+    register_module("table", table);
+    register_module("out", out);
+    to(torch::kDouble);
+  }
+  torch::Tensor forward(const torch::Tensor& ids) {
+    return torch::log_softmax(out->forward(table->forward(ids).mean(1)), 1);
+  }
+  torch::nn::Embedding table;
+  torch::nn::Linear out{6, 5};
+};
+TORCH_MODULE(Tagger);
+
+/// Trains the same model with dense gradients under LibTorch alone, and with sparse ones under the strategy.
+template <class O, class Options>
+void expect_sparse_trains_as_dense(const NamedStrategy& named, const Strategy& strategy, const Options& options) {
+  constexpr int64_t kBatch = 13;
+  torch::manual_seed(11);
+  const auto ids = torch::randint(200, {kBatch, 4}, torch::kLong).remainder(50) * 4;
+  const auto labels = torch::randint(5, {kBatch}, torch::kLong);
+  torch::manual_seed(3);
+  Tagger plain(/*sparse=*/false);
+  O reference(plain->parameters(), options);
+  torch::manual_seed(3);
+  auto scope = strategy.scope();
+  auto model = module<Tagger>(/*sparse=*/true);
+  auto trained = optimizer<O>(model, options);
+  for (int step = 0; step < 4; ++step) {
+    reference.zero_grad();
+    torch::nll_loss(plain->forward(ids + step), labels).backward();
+    reference.step();
+    strategy.run(
+        [&](const torch::Tensor& own_ids, const torch::Tensor& own_labels) {
+          const auto losses = torch::nll_loss(model(own_ids), own_labels, {}, torch::Reduction::None);
+          trained.minimize(average_loss(losses, kBatch));
+          EXPECT_FALSE(model->table->weight.grad().defined());
+        },
+        split(named, ids + step), split(named, labels));
+  }
+  for (int r = 0; r < model.num_replicas(); ++r) {
+    for (size_t p = 0; p < plain->parameters().size(); ++p) {
+      EXPECT_TRUE(torch::allclose(model.replica(r).parameters()[p].cpu(), plain->parameters()[p], kTolerance, 1e-12))
+          << "replica " << r << ", parameter " << p;
+    }
+  }
+}
+
+TEST_P(OptimizerTest, SparseGradientsTrainAsDenseOnesDo) {
+  expect_sparse_trains_as_dense<torch::optim::SGD>(named, strategy, torch::optim::SGDOptions(0.5));
+  expect_sparse_trains_as_dense<torch::optim::Adagrad>(named, strategy, torch::optim::AdagradOptions(0.1));
+}
+
+TEST_P(OptimizerTest, AdamLeavesRowsAloneThatNoGradientNames) {
+  if (named.device.is_cuda() && !named.keeps_on_cpu) return;  // LibTorch's Adam, which takes no sparse gradients
+  auto scope = strategy.scope();
+  auto model = module<torch::nn::Embedding>(torch::nn::EmbeddingOptions(10, 3).sparse(true));
+  auto adam = optimizer<torch::optim::Adam>(model, 0.1);
+  const auto before = model->weight.detach().cpu().clone();
+  for (const int64_t row : {1, 2, 1}) {
+    strategy.run([&] {
+      adam.minimize(model(torch::full({2}, row, torch::TensorOptions(torch::kLong).device(named.device))).sum());
+    });
+  }
+  const auto moved = (model->weight.detach().cpu() - before).abs().amax(1);
+  EXPECT_NEAR(moved[1].item<double>(), 0.2, 0.02) << "two steps of about the learning rate";
+  EXPECT_NEAR(moved[2].item<double>(), 0.1, 0.05);
+  EXPECT_EQ(moved.sum().item<float>(), (moved[1] + moved[2]).item<float>());
+  expect_copies_equal(model);
+}
+
+TEST_P(OptimizerTest, ReducedSparseGradientsUpdateOnce) {
+  auto scope = strategy.scope();
+  auto model = module<torch::nn::Embedding>(torch::nn::EmbeddingOptions(10, 3).sparse(true));
+  auto sgd = optimizer<torch::optim::SGD>(model, 1.0);
+  const auto before = model->weight.detach().clone();
+  strategy.run([&] {
+    model(torch::tensor({3, 4}, torch::kLong).to(named.device)).sum().backward();
+    sgd.reduce_gradients();
+    EXPECT_TRUE(model->weight.grad().is_sparse());
+    EXPECT_EQ(model->weight.grad().to_dense().sum().item<float>(), 6.0f * named.replicas);
+    sgd.step();
+    sgd.zero_grad();
+  });
+  EXPECT_NEAR((before - model->weight).sum().template item<float>(), 6.0f * named.replicas, 1e-4);
+  expect_copies_equal(model);
+}
+
 TEST_P(OptimizerTest, ClosuresForLbfgs) {
   torch::manual_seed(3);
   Mlp plain;

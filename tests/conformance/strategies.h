@@ -21,6 +21,10 @@ struct NamedStrategy {
   /// Replicas of this process, and the number of the first of them.
   int local = replicas;
   int first = 0;
+  /// Whether parameters are kept once for all replicas, and all of them see that memory itself.
+  bool sees_one_copy = false;
+  /// Whether parameters are kept on the CPU, whatever replicas compute on.
+  bool keeps_on_cpu = false;
 
   bool has_workers() const { return local < replicas; }
 };
@@ -38,6 +42,18 @@ inline NamedStrategy mirrored(const std::string& type, int replicas, c10::Device
             set_logical_devices(type, std::max(replicas, type == "CPU" ? 4 : 2));
             return Strategy(MirroredStrategy(device_names(type, replicas)));
           }};
+}
+
+/// Parameters are on the first device of `parameters`: on that of the replicas, or beside it.
+inline NamedStrategy central(const std::string& type, int replicas, c10::Device device, const std::string& parameters) {
+  NamedStrategy named{"Central" + type + std::to_string(replicas) + (parameters == type ? "" : "From" + parameters),
+                      replicas, device, [=] {
+                        set_logical_devices(type, std::max(replicas, type == "CPU" ? 4 : 2));
+                        return Strategy(CentralStorageStrategy(device_names(type, replicas), parameters + ":0"));
+                      }};
+  named.sees_one_copy = parameters == type;
+  named.keeps_on_cpu = parameters == "CPU";
+  return named;
 }
 
 inline NamedStrategy one_device(const std::string& type, c10::Device device) {
@@ -69,10 +85,15 @@ inline std::vector<NamedStrategy> all_strategies() {
   if (place && place->num_workers > 1) return worker_strategies(*place);
   std::vector<NamedStrategy> all{one_device("CPU", at::kCPU)};
   for (int replicas = 1; replicas <= 4; ++replicas) all.push_back(mirrored("CPU", replicas, at::kCPU));
+  for (int replicas = 1; replicas <= 3; ++replicas) all.push_back(central("CPU", replicas, at::kCPU, "CPU"));
   if (!list_physical_devices("GPU").empty()) {
     all.push_back(one_device("GPU", c10::Device(at::kCUDA, 0)));
     all.push_back(mirrored("GPU", 1, c10::Device(at::kCUDA, 0)));
     all.push_back(mirrored("GPU", 2, c10::Device(at::kCUDA, 0)));
+    for (int replicas = 1; replicas <= 2; ++replicas) {
+      all.push_back(central("GPU", replicas, c10::Device(at::kCUDA, 0), "CPU"));
+      all.push_back(central("GPU", replicas, c10::Device(at::kCUDA, 0), "GPU"));
+    }
   }
   return all;
 }

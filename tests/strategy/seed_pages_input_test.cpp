@@ -157,9 +157,24 @@ TEST_F(SeedPagesInput, TrainStepOnRemainder) {
   EXPECT_EQ(seen, (std::vector<int64_t>{1, 2, 3, 4, 5}));
 }
 
+// Page of CentralStorageStrategy: its first example.
+TEST_F(SeedPagesInput, CentralStorageStrategy) {
+  CentralStorageStrategy strategy;
+  const auto ds = data::range(5).batch(2);
+  const auto dist_dataset = strategy.experimental_distribute_dataset(ds);
+  const auto scope = strategy.scope();
+  const auto train_step = [](const at::Tensor& val) { return val + 1; };
+  std::vector<int64_t> seen;
+  for (const auto& x : dist_dataset) {
+    const at::Tensor result = strategy.run(train_step, x);
+    seen.insert(seen.end(), result.data_ptr<int64_t>(), result.data_ptr<int64_t>() + result.numel());
+  }
+  EXPECT_EQ(seen, (std::vector<int64_t>{1, 2, 3, 4, 5}));
+}
+
 // Page of CentralStorageStrategy: experimental_distribute_dataset "prints PerReplica values [0, 1], [2, 3], ...".
 TEST_F(SeedPagesInput, PrintsValuesOfEachStep) {
-  const MirroredStrategy strategy(two);
+  const CentralStorageStrategy strategy(two);
   std::vector<std::string> printed;
   for (const auto& x : strategy.experimental_distribute_dataset(data::range(10).batch(2))) printed.push_back(shown(x));
   ASSERT_EQ(printed.size(), 5u);
@@ -172,7 +187,7 @@ TEST_F(SeedPagesInput, PrintsValuesOfEachStep) {
 
 // Page of CentralStorageStrategy: the example of reduce, whose dataset is meant to have batches of 8.
 TEST_F(SeedPagesInput, ReduceOfBatches) {
-  const MirroredStrategy strategy(two);
+  const CentralStorageStrategy strategy(two);
   const auto dist_dataset = strategy.experimental_distribute_dataset(data::range(8).batch(8));
   auto scope = strategy.scope();
   for (const auto& x : dist_dataset) {

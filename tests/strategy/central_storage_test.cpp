@@ -1,0 +1,220 @@
+// What central storage promises beyond the conformance suite: where parameters are, and that there is one of each.
+
+#include <fstream>
+#include <set>
+#include <unistd.h>
+
+#include <torch/torch.h>
+
+#include "lockstep/lockstep.h"
+#include "tests/strategy/replicas.h"
+#include "tests/strategy/shown.h"
+
+namespace lockstep::testing {
+namespace {
+
+CentralStorageStrategy central(int replicas) {
+  std::vector<std::string> devices;
+  for (int i = 0; i < replicas; ++i) devices.push_back("CPU:" + std::to_string(i));
+  return CentralStorageStrategy(devices);
+}
+
+class CentralStorageTest : public ReplicasTest {};
+
+int64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t pages = 0;
+  file >> pages >> pages;
+  return pages * sysconf(_SC_PAGESIZE);
+}
+
+TEST_F(CentralStorageTest, ChoosesDevicesAsThePageSays) {
+  EXPECT_EQ(CentralStorageStrategy().num_replicas_in_sync(), std::max<size_t>(1, list_logical_devices("GPU").size()));
+  const std::string first = "/job:localhost/replica:0/task:0/device:CPU:0";
+  const CentralStorageStrategy one({"CPU:0"});
+  EXPECT_EQ(one.extended().parameter_devices(), std::vector{first}) << "the only device";
+  const auto two = central(2);
+  EXPECT_EQ(two.extended().parameter_devices(), std::vector<std::string>{"/device:CPU:0"});
+  EXPECT_EQ(two.extended().worker_devices().size(), 2u);
+  EXPECT_STREQ(two.type_name(), "CentralStorageStrategy");
+  EXPECT_EQ(two.cluster_resolver(), nullptr);
+  EXPECT_THROW(CentralStorageStrategy({"CPU:0"}, "CPU:9"), c10::ValueError);
+  EXPECT_THROW(CentralStorageStrategy({"CPU:9"}), c10::ValueError);
+}
+
+TEST_F(CentralStorageTest, ReplicasReadTheOneCopyInPlace) {
+  for (const int replicas : {1, 2, 5}) {
+    const auto strategy = central(replicas);
+    const auto scope = strategy.scope();
+    const Variable variable(torch::ones({3}));
+    auto model = module<torch::nn::Linear>(4, 2);
+    auto sgd = optimizer<torch::optim::SGD>(model, 0.5);
+    const auto check = [&] {
+      std::set<const void*> weights;
+      for (int r = 0; r < replicas; ++r) weights.insert(model.replica(r).weight.data_ptr());
+      EXPECT_EQ(weights.size(), 1u);
+      strategy.run([&] { EXPECT_EQ(variable.value().data_ptr(), variable.components()[0].data_ptr()); });
+    };
+    check();
+    strategy.run([&] { sgd.minimize(model(torch::ones({1, 4})).sum()); });
+    check();
+    EXPECT_EQ(variable.components().size(), 1u);
+    EXPECT_EQ(variable.devices().size(), 1u);
+  }
+}
+
+TEST_F(CentralStorageTest, EachReplicaHasItsOwnGradient) {
+  const auto strategy = central(2);
+  const auto scope = strategy.scope();
+  const Variable w(torch::ones({}), {.name = "w"});
+  const auto gradients = strategy.run([&] {
+    const at::Tensor own = w;
+    (own * (replica_id() + 1)).backward();
+    return own.grad();
+  });
+  EXPECT_EQ(gradients[0].item<float>(), 1);
+  EXPECT_EQ(gradients[1].item<float>(), 2);
+}
+
+TEST_F(CentralStorageTest, VariablesPrintAsTheOneTheyAre) {
+  const auto strategy = central(2);
+  const auto scope = strategy.scope();
+  EXPECT_EQ(shown(Variable(1.0)), "<tf.Variable 'Variable:0' shape=() dtype=float32, numpy=1.0>");
+}
+
+TEST_F(CentralStorageTest, WritesOfReplicasAreCombinedBeforeTheOneWrite) {
+  const auto strategy = central(3);
+  const auto scope = strategy.scope();
+  const auto written = [&](VariableAggregation aggregation) {
+    const Variable variable(torch::full({2}, 10.0), {.aggregation = aggregation});
+    const auto seen = strategy.run([&] {
+      variable.assign_add(torch::full({2}, 1.0 + replica_id()));
+      return variable.read_value();
+    });
+    for (int r = 0; r < 3; ++r) EXPECT_TRUE(seen[r].equal(variable.components()[0]));
+    return variable.read_value()[1].item<float>();
+  };
+  EXPECT_EQ(written(VariableAggregation::Sum), 16);
+  EXPECT_EQ(written(VariableAggregation::Mean), 12);
+  EXPECT_EQ(written(VariableAggregation::OnlyFirstReplica), 11);
+  EXPECT_THROW(written(VariableAggregation::None), c10::ValueError);
+}
+
+TEST_F(CentralStorageTest, WritesByTheThousandNeverMeetAReader) {
+  const auto strategy = central(4);
+  const auto scope = strategy.scope();
+  const Variable counter(torch::zeros({64}), {.aggregation = VariableAggregation::Sum});
+  strategy.run([&] {
+    for (int i = 1; i <= 200; ++i) {
+      counter.assign_add(torch::ones({64}));
+      const at::Tensor now = counter.read_value();
+      EXPECT_EQ(now.min().item<float>(), 4.0f * static_cast<float>(i));
+      EXPECT_EQ(now.max().item<float>(), 4.0f * static_cast<float>(i));
+      get_replica_context().all_reduce("sum", torch::ones({}));
+    }
+  });
+}
+
+TEST_F(CentralStorageTest, UpdateIsCalledOnceWithTheOneCopy) {
+  const auto strategy = central(3);
+  const auto scope = strategy.scope();
+  const Variable variable(torch::ones({}));
+  int calls = 0;
+  strategy.extended().update(variable, [&](at::Tensor copy) {
+    const at::NoGradGuard no_grad;
+    copy.add_(1);
+    ++calls;
+  });
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(variable.read_value().item<float>(), 2);
+  EXPECT_EQ(strategy.extended().non_slot_devices({variable}).size(), 1u);
+}
+
+TEST_F(CentralStorageTest, ALargeTableIsThereOnce) {
+  const auto strategy = central(4);
+  const auto scope = strategy.scope();
+  constexpr int64_t kBytes = int64_t{160} << 20;
+  const int64_t before = resident_bytes();
+  auto model = module<torch::nn::Embedding>(torch::nn::EmbeddingOptions(kBytes / 256, 64).sparse(true));
+  auto adam = optimizer<torch::optim::Adam>(model, 0.1);
+  EXPECT_LT(resident_bytes() - before, kBytes * 3 / 2) << "neither replicas nor the optimizer have one of their own";
+  EXPECT_NE(model.replica(3).weight[5][5].item<float>(), 0.0f) << "the values are those of the first";
+  const at::Tensor row = model->weight[7].detach().clone();
+  strategy.run([&] { adam.minimize(model(torch::tensor({7, 8 + replica_id()}, torch::kLong)).sum()); });
+  EXPECT_TRUE(torch::allclose(model.replica(2).weight[7], row - 0.1));
+  EXPECT_LT(resident_bytes() - before, kBytes * 3 / 2) << "a step costs what its rows cost";
+}
+
+TEST_F(CentralStorageTest, AFailedReplicaLeavesTheParametersWhole) {
+  const auto strategy = central(2);
+  const auto scope = strategy.scope();
+  auto model = module<torch::nn::Linear>(3, 3);
+  auto sgd = optimizer<torch::optim::SGD>(model, 0.5);
+  const at::Tensor before = model->weight.detach().clone();
+  EXPECT_ANY_THROW(strategy.run([&] {
+    const at::Tensor loss = model(torch::ones({1, 3})).sum();
+    if (replica_id() == 1) throw std::runtime_error("on purpose");
+    sgd.minimize(loss);
+  }));
+  EXPECT_TRUE(model->weight.equal(before));
+  strategy.run([&] { sgd.minimize(model(torch::ones({1, 3})).sum()); });
+  EXPECT_TRUE(torch::allclose(model->weight, before - 1)) << "and the next step is a whole one";
+}
+
+/// An optimizer that is not known to treat elements alone.
+class Unknown : public torch::optim::SGD {
+ public:
+  using SGD::SGD;
+};
+
+TEST_F(CentralStorageTest, OptimizersThatAreNotKnownUpdateOnce) {
+  const auto strategy = central(3);
+  const auto scope = strategy.scope();
+  auto model = module<torch::nn::Linear>(torch::nn::LinearOptions(3, 1).bias(false));
+  auto sgd = optimizer<Unknown>(model, torch::optim::SGDOptions(0.5));
+  const at::Tensor before = model->weight.detach().clone();
+  for (int step = 1; step <= 2; ++step) {
+    strategy.run([&] { sgd.minimize(model(torch::ones({1, 3})).sum()); });
+    EXPECT_TRUE(torch::allclose(model->weight, before - 1.5 * step));
+  }
+}
+
+/// The page has "compute_devices=['CPU:0', 'GPU:0'], parameter_device='CPU:0'".
+TEST_F(CentralStorageTest, ComputesOnACpuAndAGpuAtOnce) {
+  if (list_physical_devices("GPU").empty()) GTEST_SKIP() << "needs a GPU";
+  const CentralStorageStrategy strategy({"CPU:0", "GPU:0"}, "CPU:0");
+  const auto scope = strategy.scope();
+  const Variable offset(torch::ones({}), {.trainable = false});
+  auto model = module<torch::nn::Linear>(4, 2);
+  auto sgd = optimizer<torch::optim::SGD>(model, 0.25);
+  const at::Tensor before = model->weight.detach().clone();
+  for (int step = 1; step <= 3; ++step) {
+    strategy.run([&] {
+      const at::Tensor own = offset;
+      sgd.minimize((model(torch::ones({1, 4}, own.options())) * own).sum());
+    });
+    EXPECT_TRUE(torch::allclose(model->weight, before - 0.5 * step));
+    EXPECT_TRUE(torch::allclose(model.replica(1).weight.cpu(), before - 0.5 * step));
+  }
+}
+
+/// A table that stays in the host's memory, which the GPU reads through the bus.
+TEST_F(CentralStorageTest, AGpuReadsRowsOfATableInPlace) {
+  if (list_physical_devices("GPU").empty()) GTEST_SKIP() << "needs a GPU";
+  const CentralStorageStrategy strategy({"GPU:0"}, "CPU:0");
+  const auto scope = strategy.scope();
+  auto model = module<torch::nn::Embedding>(torch::nn::EmbeddingOptions(1 << 20, 64).sparse(true));
+  auto adagrad = optimizer<torch::optim::Adagrad>(model, 0.1);
+  ASSERT_TRUE(model->weight.is_cuda());
+  const at::Tensor row = model->weight[77].detach().cpu();
+  for (int step = 0; step < 3; ++step) {
+    strategy.run([&] {
+      const at::Tensor ids = torch::tensor({77, 9}, torch::kLong).cuda();
+      adagrad.minimize(model(ids).sum());
+    });
+  }
+  EXPECT_GT((row - model->weight[77].detach().cpu()).min().item<float>(), 0.1f);
+}
+
+}  // namespace
+}  // namespace lockstep::testing
