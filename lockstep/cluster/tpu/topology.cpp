@@ -51,8 +51,8 @@ void Topology::number_places() {
   by_place_.resize(static_cast<size_t>(num_cores(mesh_)));
   num_missing_ = num_cores(mesh_);
   for (size_t task = 0; task < devices_.size(); ++task) {
-    LOCKSTEP_CHECK_VALUE(devices_[task].size() == devices_.front().size(),
-                         "[Topology] all tasks must have the same number of devices: task=", task,
+    LOCKSTEP_CHECK_VALUE(!devices_[task].empty() && devices_[task].size() == devices_.front().size(),
+                         "[Topology] all tasks must have the same number of devices, at least one: task=", task,
                          ", devices=", devices_[task].size(), ", devices of task 0=", devices_.front().size());
     for (size_t ordinal = 0; ordinal < devices_[task].size(); ++ordinal) {
       Device& device = by_place_[index_of(devices_[task][ordinal])];

@@ -27,8 +27,8 @@ class LOCKSTEP_API Topology {
   using DeviceCoordinates = std::vector<std::vector<MeshCoordinates>>;
 
   /// `mesh_shape` has four sizes. Two devices may have the same place; the later one is found there. Throws
-  /// `c10::ValueError` for a mesh that cannot be and for tasks with different numbers of devices, `c10::IndexError` for
-  /// a place outside the mesh.
+  /// `c10::ValueError` for a mesh that cannot be and for tasks with different numbers of devices or none,
+  /// `c10::IndexError` for a place outside the mesh.
   Topology(const std::vector<int>& mesh_shape, DeviceCoordinates device_coordinates);
 
   /// Reads a TensorFlow TopologyProto, as `serialized` writes it. Throws `DataError` for bytes that are none,

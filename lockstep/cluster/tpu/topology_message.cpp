@@ -84,6 +84,9 @@ void check_count(const char* name, int count) {
 void check_coordinates(const Fields& fields) {
   check_count("num_tasks", fields.num_tasks);
   check_count("num_tpu_devices_per_task", fields.num_devices_per_task);
+  LOCKSTEP_CHECK_VALUE(fields.num_tasks == 0 || fields.num_devices_per_task > 0,
+                       "[Topology] every task must have a device: num_tasks=", fields.num_tasks,
+                       ", num_tpu_devices_per_task=0");
   const auto expected = int64_t{fields.num_tasks} * fields.num_devices_per_task * static_cast<int64_t>(kMeshRank);
   LOCKSTEP_CHECK_VALUE(
       static_cast<int64_t>(fields.coordinates.size()) == expected,

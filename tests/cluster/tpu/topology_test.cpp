@@ -72,6 +72,7 @@ TEST(TopologyTest, RefusesWhatCannotBe) {
   EXPECT_ERROR(Topology({2, 0, 1, 1}, {}), c10::ValueError, "mesh_shape=[2 0 1 1]");
   EXPECT_ERROR(Topology({1, 1, 1, 1}, {{{0, 0, 0, 1}}}), c10::IndexError, "coordinates=[0 0 0 1]");
   EXPECT_ERROR(Topology({2, 1, 1, 1}, {{{0, 0, 0, 0}}, {}}), c10::ValueError, "task=1, devices=0");
+  EXPECT_ERROR(Topology({2, 1, 1, 1}, {{}, {}}), c10::ValueError, "at least one: task=0");
   constexpr int kMost = 2147483647;
   EXPECT_ERROR(Topology({kMost, kMost, kMost, kMost}, {}), c10::ValueError, "at most 1048576 cores");
   EXPECT_ERROR(Topology::slice({1024, 1024, 2, 1}), c10::ValueError, "[1024 1024 2 1]");
@@ -160,6 +161,8 @@ TEST(SerializedTopologyTest, RefusesWhatCannotBe) {
                c10::ValueError, "coordinate=-1");
   EXPECT_ERROR(Topology::from_serialized(message("\1\1\1\1", "\xff\xff\xff\xff\x07", "\1", "")), c10::ValueError,
                "num_tasks=2147483647");
+  EXPECT_ERROR(Topology::from_serialized(message("\1\1\1\1", "\1", std::string(1, '\0'), "")), c10::ValueError,
+               "every task must have a device: num_tasks=1");
   EXPECT_ERROR(Topology::from_serialized(message("\1\1\1\1", "\xff\xff\xff\xff\xff\x01", "\1", kOne)), c10::ValueError,
                "must fit 32 bits");
   EXPECT_ERROR(Topology::from_serialized(message("\1\1\1\1", "\1", "\1", std::string("\5\0\0\0", 4))), c10::IndexError,
