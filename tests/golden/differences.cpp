@@ -36,8 +36,12 @@ bool is_missing_device(const Case& test_case, const Json& device) {
 }
 
 bool makes_strategy_on_missing_device(const Case& test_case) {
-  if (!is_call(test_case, {"MirroredStrategy", "OneDeviceStrategy", "OneDeviceStrategy_run"})) return false;
-  const Json devices = devices_of(test_case);
+  if (!is_call(test_case,
+               {"MirroredStrategy", "OneDeviceStrategy", "OneDeviceStrategy_run", "CentralStorageStrategy"})) {
+    return false;
+  }
+  Json devices = devices_of(test_case);
+  devices.push_back(test_case.field("parameter_device"));
   return std::any_of(devices.begin(), devices.end(), [&](const Json& d) { return is_missing_device(test_case, d); });
 }
 
@@ -57,9 +61,31 @@ Json strategy_on_canonical_devices(const Case& test_case) {
 }
 
 bool has_number_as_device(const Case& test_case) {
-  if (test_case.call != "MirroredStrategy") return false;
+  if (!is_call(test_case, {"MirroredStrategy", "CentralStorageStrategy"})) return false;
   const Json devices = devices_of(test_case);
   return std::any_of(devices.begin(), devices.end(), [](const Json& device) { return device.is_number(); });
+}
+
+bool has_no_device_as_parameter_device(const Case& test_case) {
+  if (test_case.call != "CentralStorageStrategy") return false;
+  try {
+    canonicalize(test_case.text("parameter_device"));
+    return false;
+  } catch (const c10::Error&) {
+    return true;
+  }
+}
+
+bool has_empty_parameter_device(const Case& test_case) {
+  return test_case.call == "CentralStorageStrategy" && test_case.field("parameter_device") == "";
+}
+
+/// What TensorFlow answers where no parameter device is given.
+Json with_default_parameter_device(const Case& test_case) {
+  Json answer = test_case.out;
+  const Json& workers = answer.at("worker_devices");
+  answer["parameter_devices"] = {workers.size() == 1 ? workers[0] : Json("/device:CPU:0")};
+  return answer;
 }
 
 void add_devices(std::vector<Difference>& table) {
@@ -81,6 +107,14 @@ void add_devices(std::vector<Difference>& table) {
   table.push_back({"number as a device", "devices", has_number_as_device,
                    "takes 0 for an unspecified device, and fails for other numbers", "does not compile",
                    "a list of devices is a list of texts", expect_no_compile()});
+  table.push_back({"parameter device that is no device", "devices", has_no_device_as_parameter_device,
+                   "CentralStorageStrategy keeps any text, and does not look whether it names a device",
+                   "ValueError, as for compute devices", "a wrong name is found where it was written",
+                   expect_error("ValueError", "[DeviceSpec::parse]")});
+  table.push_back({"empty parameter device", "devices", has_empty_parameter_device,
+                   "keeps the empty text, which names no device",
+                   "as if none was given: the only compute device, or the CPU",
+                   "variables of one strategy are on one device", expect_value(with_default_parameter_device)});
 }
 
 std::vector<Difference> make_table() {

@@ -17,6 +17,21 @@ int count_of(const std::map<std::string, int>& counts, const std::string& key) {
   return found == counts.end() ? 0 : found->second;
 }
 
+constexpr const char* kParameterServers = R"(
+## Parameter servers
+
+TensorFlow's `ParameterServerStrategy` has a coordinator that hands out steps, workers that take them at their own pace,
+and `ps` tasks that apply updates in whatever order they arrive. That is out of scope: replicas of lockstep step
+together, so that a run can be repeated, and a gradient is never older than the weights that it changes. What to use
+instead:
+
+| you have | use |
+|---|---|
+| parameters too large for a copy on each device, on one machine | `CentralStorageStrategy`: one copy, and of tables (`torch::nn::Embedding` with `sparse(true)`) only the rows that are looked up move |
+| many machines | `MultiWorkerMirroredStrategy`: every worker has all parameters and is a replica; the `ps` machines become workers, or go |
+| a `TF_CONFIG` with `ps` tasks | resolvers read it as it is. Chief and workers train together; a `ps` task that builds a strategy gets a ValueError, so do not start the program there |
+)";
+
 void print_row(std::ostream& out, const std::string& topic, const std::vector<int>& numbers) {
   out << std::left << std::setw(28) << topic << std::right;
   for (int number : numbers) out << std::setw(9) << number;
@@ -98,6 +113,7 @@ void Report::write_differences(std::ostream& out) const {
     out << "| " << rule.name << " | " << rule.tensorflow << " | " << rule.lockstep << " | " << rule.reason << " | "
         << count_of(by_rule_, key_of(rule.topic, rule.name)) << " |\n";
   }
+  out << kParameterServers;
 }
 
 }  // namespace lockstep::golden

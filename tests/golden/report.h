@@ -40,7 +40,8 @@ class Report {
   /// Prints the table of topics, what is not built yet, when all cases ran the rules that met none, and the last line.
   void print(std::ostream& out, bool all_cases_run) const;
 
-  /// Writes the table of differences for docs/differences.md, with the number of cases of each rule.
+  /// Writes docs/differences.md: the table of differences with the number of cases of each rule, and what lockstep
+  /// leaves out.
   void write_differences(std::ostream& out) const;
 
   int num_remaining() const;

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include "lockstep/device/logical_devices.h"
+#include "lockstep/strategy/central_storage.h"
 #include "lockstep/strategy/mirrored.h"
 #include "lockstep/strategy/one_device.h"
 #include "lockstep/strategy/replica_context.h"
@@ -39,9 +40,15 @@ std::vector<std::string> cpu_names(int count) {
 Strategy strategy_of(const Case& test_case) {
   const std::string name = test_case.text("strategy");
   if (name == "Mirrored") return MirroredStrategy(cpu_names(test_case.in.at("replicas")));
+  if (name == "CentralStorage") return CentralStorageStrategy(cpu_names(test_case.in.at("replicas")), "/cpu:0");
   if (name == "OneDevice") return OneDeviceStrategy("CPU:0");
   if (name == "Default" || name == "None") return get_strategy();
   throw HarnessError("[strategy_of] unknown: strategy=" + name);
+}
+
+bool has_value_for_each_replica(const Case& test_case) {
+  const std::string name = test_case.text("strategy");
+  return name == "Mirrored" || name == "CentralStorage";
 }
 
 Json to_json(const PerReplica<at::Tensor>& value) {

@@ -24,9 +24,12 @@ class LogicalCpus {
 /// Returns "CPU:0" to "CPU:<count - 1>".
 std::vector<std::string> cpu_names(int count);
 
-/// Makes the strategy that a case names: Mirrored on `replicas` logical CPUs, OneDevice on the first, or the default
-/// one for "Default" and "None".
+/// Makes the strategy that a case names: Mirrored or CentralStorage on `replicas` logical CPUs, OneDevice on the first,
+/// or the default one for "Default" and "None".
 Strategy strategy_of(const Case& test_case);
+
+/// Returns whether a case's strategy has replicas with values of their own, be it one: not OneDevice nor the default.
+bool has_value_for_each_replica(const Case& test_case);
 
 /// Writes what `run` returned; a bare value is written as itself.
 Json to_json(const PerReplica<at::Tensor>& value);

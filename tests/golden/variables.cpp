@@ -75,7 +75,8 @@ Json copies_json(const Variable& variable) {
 
 std::string class_name(const Variable& variable) {
   const std::string text = printed(variable);
-  if (text.starts_with("<tf.Variable")) return "ResourceVariable";
+  const bool is_one_tensor = text.starts_with("<tf.Variable");
+  if (is_one_tensor) return variable.is_distributed() ? "AggregatingVariable" : "ResourceVariable";
   return text.substr(0, text.find(':'));
 }
 

@@ -17,7 +17,8 @@ Variable variable_of(const Case& test_case, const Strategy& strategy);
 /// Returns the values of all copies.
 Json copies_json(const Variable& variable);
 
-/// Returns TensorFlow's word for the class of a variable, as printed.
+/// Returns TensorFlow's word for the class of a variable: what is printed before its copies; or, for one that prints as
+/// a single tensor, AggregatingVariable where several replicas share it, else ResourceVariable.
 std::string class_name(const Variable& variable);
 
 /// Returns the names of all copies, as printed.

@@ -9,7 +9,7 @@ constexpr const char* kTopic = "contexts";
 
 bool is_mirrored(const Case& c) { return c.text("strategy") == "Mirrored"; }
 
-bool asks_in_update_of_one_device(const Case& c) {
+bool asks_in_update_of_only_copy(const Case& c) {
   return c.text("call") == "queries" && c.text("where") == "update" && !is_mirrored(c);
 }
 
@@ -26,7 +26,7 @@ Json with_update_of_copy_0(const Case& c) {
 }  // namespace
 
 void add(std::vector<Difference>& table) {
-  table.push_back({"update on one device", kTopic, asks_in_update_of_one_device,
+  table.push_back({"update of the only copy", kTopic, asks_in_update_of_only_copy,
                    "the update's replica id is the variable, or the name of its device", "0: the number of the copy",
                    "an id is a number under every strategy", expect_value(with_update_of_copy_0)});
   table.push_back({"batch_reduce_to and its destinations", kTopic,

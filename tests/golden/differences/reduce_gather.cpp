@@ -5,6 +5,7 @@
 
 #include "tests/golden/compare.h"
 #include "tests/golden/differences/topics.h"
+#include "tests/golden/strategies.h"
 #include "tests/golden/tensors.h"
 
 namespace lockstep::golden::rules::reduce_gather {
@@ -14,12 +15,10 @@ constexpr const char* kTopic = "reduce_gather";
 
 bool is_plain_call(const Case& c) { return is_one_of(c.call, {"reduce_plain", "gather_plain"}); }
 
-bool is_mirrored(const Case& c) { return c.text("strategy") == "Mirrored"; }
-
 bool has_axis(const Case& c) { return !c.field("axis").is_null(); }
 
 bool is_number_zero(const Case& c) {
-  return c.call == "reduce_plain" && is_mirrored(c) && !has_axis(c) &&
+  return c.call == "reduce_plain" && has_value_for_each_replica(c) && !has_axis(c) &&
          is_one_of(c.text("value"), {"zero", "zero_float"});
 }
 
@@ -43,7 +42,8 @@ bool has_no_type(const Case& c) {
 }
 
 bool sums_same_value_along_axis(const Case& c) {
-  return c.call == "reduce_plain" && c.text("op") == "SUM" && has_axis(c) && is_mirrored(c) && c.in.at("replicas") > 1;
+  return c.call == "reduce_plain" && c.text("op") == "SUM" && has_axis(c) && has_value_for_each_replica(c) &&
+         c.in.at("replicas") > 1;
 }
 
 bool reduces_list_of_numbers_along_axis(const Case& c) {
@@ -88,7 +88,8 @@ Json reduced_along_list(const Case& c) {
 }
 
 bool gathers_more_than_tensorflow(const Case& c) {
-  return c.call == "gather" && has_axis(c) && is_mirrored(c) && c.in.at("replicas") > 1 && c.has_error() &&
+  return c.call == "gather" && has_axis(c) && has_value_for_each_replica(c) && c.in.at("replicas") > 1 &&
+         c.has_error() &&
          (c.in.at("axis") < 0 ||
           is_one_of(c.text("dtype"), {"uint8", "int8", "int16", "bfloat16", "bool", "complex64"}));
 }

@@ -42,15 +42,25 @@ Json all_copies_written(const Case& c) {
   return {{"copies", std::vector<double>(c.in.at("replicas").get<size_t>(), written(c))}, {"returned", "Variable"}};
 }
 
+bool is_kept_once(const Case& c) { return c.text("strategy") == "CentralStorage" && c.in.at("replicas") > 1; }
+
+/// Whether replicas that write the variable come together for it.
+bool combines_writes(const Case& c) {
+  const bool is_mirrored = c.text("strategy") == "Mirrored" && c.text("synchronization") == "ON_WRITE";
+  return (is_mirrored || is_kept_once(c)) && (c.text("aggregation") == "SUM" || c.text("aggregation") == "MEAN");
+}
+
 bool writes_literal_zero(const Case& c) {
-  return c.text("strategy") == "Mirrored" && c.text("where") == "replica" &&
-         c.text("operand").starts_with("literal 0") && c.text("synchronization") == "ON_WRITE" &&
-         (c.text("aggregation") == "SUM" || c.text("aggregation") == "MEAN");
+  return combines_writes(c) && c.text("where") == "replica" && c.text("operand").starts_with("literal 0");
 }
 
 Json zero_written(const Case& c) {
-  const std::vector<double> copies(c.in.at("replicas").get<size_t>(), written(c));
+  const std::vector<double> copies(is_kept_once(c) ? 1 : c.in.at("replicas").get<size_t>(), written(c));
   return {{"copies", copies}, {"returned", copies}};
+}
+
+bool writes_several_values_to_one(const Case& c) {
+  return is_kept_once(c) && is_outside(c) && c.text("operand").starts_with("per replica ");
 }
 
 Json same_with_variable_returned(const Case& c) {
@@ -73,6 +83,10 @@ void add(std::vector<Difference>& table) {
   table.push_back({"literal zero", "variables_write", writes_literal_zero,
                    "AttributeError from inside, though zero is let through", "adds nothing, or assigns zero",
                    "zero is the one number whose sum over replicas is known", expect_value(zero_written)});
+  table.push_back({"value for each replica, variable kept once", "variables_write", writes_several_values_to_one,
+                   "CentralStorageStrategy takes the first replica's value and drops the others", "ValueError",
+                   "lost data; reduce the value first, or let the replicas assign it with the variable's aggregation",
+                   expect_error("ValueError", "cannot be written to a variable that is kept once")});
   table.push_back({"what assign returns", "variables_write", is_outside,
                    "one of three Python classes that all read as the new value",
                    "the variable, so that calls can be chained", "Python classes have no counterpart in C++",

@@ -10,6 +10,7 @@
 #include "lockstep/lockstep.h"
 #include "tests/golden/drivers.h"
 #include "tests/golden/strategies.h"
+#include "tests/golden/variables.h"
 
 namespace lockstep::golden::drivers::contexts {
 namespace {
@@ -27,9 +28,10 @@ struct Stage {
     });
   }
 
+  /// Its aggregation lets replicas write it under strategies that keep it once.
   static Variable make_variable(const Strategy& strategy) {
     auto scope = strategy.scope();
-    return Variable(1.0);
+    return Variable(1.0, {.aggregation = VariableAggregation::Mean});
   }
 
   /// Two elements in each batch.
@@ -96,11 +98,6 @@ Json set_and_reset(const Strategy& strategy) {
   return "set";
 }
 
-Json kind_of_new_variable() {
-  const Variable variable(1.0);
-  return variable.is_distributed() ? "MirroredVariable" : "ResourceVariable";
-}
-
 Json batch_reduce_to(const Stage& stage) {
   Json results = Json::array();
   const std::vector<std::pair<PerReplica<at::Tensor>, Destinations>> values{{stage.ones({}), "CPU:0"}};
@@ -159,7 +156,7 @@ const std::map<std::string_view, Call>& calls() {
          const auto colocation = s.strategy.extended().colocate_vars_with(s.variable);
          return "entered";
        }},
-      {"create variable", [](const Stage&) { return kind_of_new_variable(); }},
+      {"create variable", [](const Stage&) -> Json { return class_name(Variable(1.0)); }},
       {"assign", [](const Stage& s) { return (s.variable.assign(1.0), Json()); }},
       {"read variable", [](const Stage& s) { return plain_json(s.variable.value()); }},
       {"distribute_values_from_function", [](const Stage& s) { return show(s.ones({})); }},

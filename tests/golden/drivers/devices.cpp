@@ -8,6 +8,7 @@
 #include "lockstep/device/device_scope.h"
 #include "lockstep/device/device_spec.h"
 #include "lockstep/device/logical_devices.h"
+#include "lockstep/strategy/central_storage.h"
 #include "lockstep/strategy/extended.h"
 #include "lockstep/strategy/mirrored.h"
 #include "lockstep/strategy/one_device.h"
@@ -123,9 +124,11 @@ class LogicalDevices {
 };
 
 Strategy make_strategy(const Case& test_case) {
-  if (test_case.call == "MirroredStrategy") {
-    const Json devices = test_case.field("devices");
-    return MirroredStrategy(devices.is_null() ? std::vector<std::string>() : texts_of(devices));
+  const Json devices = test_case.field("devices");
+  const auto names = [&] { return devices.is_null() ? std::vector<std::string>() : texts_of(devices); };
+  if (test_case.call == "MirroredStrategy") return MirroredStrategy(names());
+  if (test_case.call == "CentralStorageStrategy") {
+    return CentralStorageStrategy(names(), test_case.text("parameter_device"));
   }
   const Json device = test_case.field("device");
   return OneDeviceStrategy(texts_of(Json::array({device.is_null() ? Json("") : device})).at(0));

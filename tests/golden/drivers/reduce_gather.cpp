@@ -74,7 +74,7 @@ std::vector<at::Tensor> values_of(const Case& test_case) {
 template <class F>
 Json with_values(const Case& test_case, F&& f) {
   const std::vector<at::Tensor> values = values_of(test_case);
-  if (test_case.text("strategy") == "Mirrored") return json_of(f(PerReplica<at::Tensor>(values)));
+  if (has_value_for_each_replica(test_case)) return json_of(f(PerReplica<at::Tensor>(values)));
   return json_of(f(values.at(0)));
 }
 

@@ -21,6 +21,13 @@ Variable scalar_variable(double initial, const std::string& name) {
   return Variable(at::scalar_tensor(initial, at::kFloat), {.name = name});
 }
 
+/// Writes what each replica returned as a list.
+Json list_of(const PerReplica<bool>& values) {
+  Json list = Json::array();
+  for (bool value : values) list.push_back(value);
+  return list;
+}
+
 Json create(const Strategy& strategy, const Case& test_case) {
   const Variable variable = variable_of(test_case, strategy);
   return {{"type", class_name(variable)},
@@ -93,9 +100,8 @@ Json create_inside_merge(const Strategy& strategy, const Case& test_case) {
 Json random_initial(const Strategy& strategy) {
   const Scope scope = strategy.scope();
   const Variable variable(at::randn({3}));
-  Json equal = Json::array();
-  for (const at::Tensor& copy : variable.components()) equal.push_back(copy.equal(variable.components()[0]));
-  return {{"equal", equal}};
+  const at::Tensor first = variable.components()[0];
+  return {{"equal", list_of(strategy.run([&] { return variable.value().equal(first); }))}};
 }
 
 Json created_in_scope(const Strategy& strategy) {
@@ -113,13 +119,6 @@ Json created_in_scope(const Strategy& strategy) {
 Variable variable_in_scope(const Strategy& strategy) {
   const Scope scope = strategy.scope();
   return scalar_variable(1, "v");
-}
-
-/// Writes what each replica returned as a list.
-Json list_of(const PerReplica<bool>& values) {
-  Json list = Json::array();
-  for (bool value : values) list.push_back(value);
-  return list;
 }
 
 Json as_argument(const Strategy& strategy) {
