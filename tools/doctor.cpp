@@ -21,6 +21,7 @@
 #include "tools/doctor_cluster.h"
 #include "tools/doctor_dump.h"
 #include "tools/doctor_report.h"
+#include "tools/doctor_topology.h"
 #include "tools/doctor_trace.h"
 #include "tools/report.h"
 #include "tools/subcommands.h"
@@ -178,6 +179,39 @@ void examine_environment(ReportStyle style) {
   if (result.contains("error")) throw CLI::RuntimeError(1);
 }
 
+void examine_slice(const TopologyRequest& request, ReportStyle style) {
+  const TopologyAnswer answer = examine_topology(request);
+  if (style == ReportStyle::Json) {
+    report(to_json(answer), style);
+  } else {
+    print_topology(answer, std::cout);
+  }
+}
+
+/// Adds what says how replicas lie in a TPU slice; each needs --topology.
+void add_topology_options(CLI::App& command, TopologyRequest& request) {
+  auto* topology = command.add_option("--topology", request.topology,
+                                      "Where replicas lie in a TPU slice: the sizes of its mesh as XxYxZxCORES, its "
+                                      "type (v3-32, v5litepod-8), or env, the slice that the environment describes");
+  command
+      .add_option("--computation-shape", request.computation_shape,
+                  "Cores of a replica along x, y, z and the cores of a chip [1,1,1,1]")
+      ->needs(topology);
+  command.add_option("--computation-stride", request.computation_stride, "How far they are apart along each [1,1,1,1]")
+      ->needs(topology);
+  command.add_option("--replicas", request.num_replicas, "How many [as many as fit]")->needs(topology);
+  command.add_option("--device-order", request.device_order, "auto, ring or mesh")
+      ->capture_default_str()
+      ->needs(topology);
+  command
+      .add_option("--chips-per-host,--hosts", request.chips_per_host,
+                  "Chips of a host along x, y, z [2x2x1, or as slices of that type have them]")
+      ->needs(topology);
+  command.add_option("--missing-hosts", request.missing_hosts, "Hosts that are gone, by number: 3,5")
+      ->delimiter(',')
+      ->needs(topology);
+}
+
 }  // namespace
 
 void add_doctor(CLI::App& app) {
@@ -187,22 +221,28 @@ void add_doctor(CLI::App& app) {
   auto files = std::make_shared<std::vector<std::string>>();
   auto cluster = std::make_shared<bool>(false);
   auto json = std::make_shared<bool>(false);
+  auto topology = std::make_shared<TopologyRequest>();
   command->add_option(
       "FILE", *files,
       "What the workers of a job have written to LOCKSTEP_DUMP, one file of each; exit status 1 if they "
       "are not in step");
   command->add_flag("--cluster", *cluster,
                     "Who takes part in the job that the environment describes, and where each value came from");
+  add_topology_options(*command, *topology);
   command->add_flag("--json", *json, "Print one JSON object");
   command->footer(
       "\nExamples:\n"
       "  lockstep doctor                        this machine\n"
       "  lockstep doctor --cluster              the job that this process would take part in\n"
+      "  lockstep doctor --topology v3-32 --computation-shape 1,1,1,2\n"
+      "                                         where replicas of two cores lie in a TPU slice\n"
       "  LOCKSTEP_DUMP=dumps ./train            in a job that hangs: kill -USR1 each worker, then\n"
       "  lockstep doctor dumps/*                who waits for whom");
   command->callback([=] {
     const ReportStyle style = *json ? ReportStyle::Json : ReportStyle::Text;
-    if (*cluster) {
+    if (!topology->topology.empty()) {
+      examine_slice(*topology, style);
+    } else if (*cluster) {
       examine_environment(style);
     } else if (files->empty()) {
       examine_machine(style);
