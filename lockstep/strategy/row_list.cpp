@@ -1,0 +1,158 @@
+#include "lockstep/strategy/row_list.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <utility>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::detail {
+namespace {
+
+constexpr int kBlockBits = 6;
+/// A key is a row's number above an entry's.
+constexpr int kEntryBits = 64 - 38;
+constexpr uint32_t kEntryMask = (1U << kEntryBits) - 1;
+constexpr size_t kMarksPerEntry = 4;
+constexpr uint64_t kGoldenRatio = 0x9E3779B97F4A7C15;
+/// Sorting by digits pays from here on.
+constexpr size_t kSmallSort = 768;
+constexpr int kMaxDigitBits = 12;
+/// Rows that are looked at between two looks at the space for them.
+constexpr int64_t kStretch = 4096;
+
+/// Remainders by a divisor that is known late: two products in place of a division (Lemire, Kaser and Kurz, 2019).
+class Remainder {
+ public:
+  explicit Remainder(uint32_t divisor)
+      : divisor_(divisor), reciprocal_(std::numeric_limits<uint64_t>::max() / divisor + 1) {}
+  uint32_t operator()(uint32_t value) const {
+    __extension__ using Wide = unsigned __int128;
+    return static_cast<uint32_t>(static_cast<Wide>(reciprocal_ * value) * divisor_ >> 64);
+  }
+
+ private:
+  uint64_t divisor_;
+  uint64_t reciprocal_;
+};
+
+uint32_t block_of(int64_t row) { return static_cast<uint32_t>(static_cast<uint64_t>(row) >> kBlockBits); }
+
+int bits_for(uint64_t count) { return count <= 1 ? 0 : std::bit_width(count - 1); }
+
+void check_rows(std::span<const int64_t> rows, int64_t num_rows) {
+  for (const int64_t row : rows) {
+    LOCKSTEP_CHECK_INDEX(row >= 0 && row < num_rows,
+                         "[optimizer] a sparse gradient names a row that its table has not: row=", row,
+                         ", rows=", num_rows);
+  }
+}
+
+}  // namespace
+
+void RowList::load(std::span<const GradientRows> gradients, int64_t num_rows, int hand, int num_hands) {
+  LOCKSTEP_CHECK_VALUE(block_of(num_rows) == num_rows >> kBlockBits,
+                       "[optimizer] a table has less than 2^38 rows: rows=", num_rows, "; cut it into several tables");
+  size_ = 0;
+  row_bits_ = bits_for(static_cast<uint64_t>(num_rows));
+  for (const GradientRows& gradient : gradients) {
+    for (int64_t begin = 0; begin < gradient.count; begin += kStretch) {
+      const int64_t end = std::min(begin + kStretch, gradient.count);
+      const uint64_t largest =
+          append(gradient, begin, end, static_cast<uint32_t>(hand), static_cast<uint32_t>(num_hands));
+      if (largest >= static_cast<uint64_t>(num_rows))
+        check_rows({gradient.rows + begin, gradient.rows + end}, num_rows);
+    }
+  }
+  find_turns();
+}
+
+uint64_t RowList::append(const GradientRows& gradient, int64_t begin, int64_t end, uint32_t hand, uint32_t num_hands) {
+  const size_t needed = size_ + static_cast<size_t>(end - begin);
+  if (entries_.size() < needed) entries_.resize(std::max(needed, 2 * size_));
+  const Remainder hand_of(num_hands);
+  RowEntry* to = entries_.data() + size_;
+  uint64_t largest = 0;
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t row = gradient.rows[i];
+    largest = std::max(largest, static_cast<uint64_t>(row));
+    // Without a branch, since whose row it is cannot be foretold: what is not ours is overwritten by what follows.
+    *to = {row, gradient.values + i * gradient.stride};
+    to += hand_of(block_of(row)) == hand ? 1 : 0;
+  }
+  size_ = static_cast<size_t>(to - entries_.data());
+  return largest;
+}
+
+void RowList::find_turns() {
+  turns_.assign(size_, RowTurn{});
+  num_rows_ = size();
+  num_repeated_ = 0;
+  find_candidates();
+  sort_candidates();
+  for (size_t begin = 0, end = 0; begin < num_keys_; begin = end) {
+    end = begin + 1;
+    while (end < num_keys_ && keys_[begin] >> kEntryBits == keys_[end] >> kEntryBits) ++end;
+    if (end - begin > 1) mark_turns({keys_.data() + begin, end - begin});
+  }
+}
+
+/// Makes keys of all entries whose row may come more than once: those that share a mark with others, which few do by
+/// chance. Most entries need not be sorted then.
+void RowList::find_candidates() {
+  LOCKSTEP_CHECK_VALUE(size_ <= uint64_t{1} << kEntryBits, "[optimizer] too many rows in one step: rows=", size_,
+                       "; take smaller batches");
+  marks_.assign(std::bit_ceil(std::max<size_t>(2, kMarksPerEntry * size_)), 0);
+  if (keys_.size() < size_ + 1) keys_.resize(size_ + 1);
+  // Bytes may be anything's to the compiler, which would read the members again after every mark.
+  uint8_t* const marks = marks_.data();
+  uint64_t* const keys = keys_.data();
+  const RowEntry* const entries = entries_.data();
+  const size_t size = size_;
+  const int shift = 64 - std::countr_zero(marks_.size());
+  const auto mark_of = [=](size_t entry) { return static_cast<uint64_t>(entries[entry].row) * kGoldenRatio >> shift; };
+  for (size_t i = 0; i < size; ++i) {
+    uint8_t& mark = marks[mark_of(i)];
+    mark = static_cast<uint8_t>(mark << 1 | 1);
+  }
+  size_t found = 0;
+  for (size_t i = 0; i < size; ++i) {
+    keys[found] = static_cast<uint64_t>(entries[i].row) << kEntryBits | i;
+    found += marks[mark_of(i)] > 1 ? 1 : 0;
+  }
+  num_keys_ = found;
+}
+
+/// Sorts keys by rows; entries of a row stay in the order they came in.
+void RowList::sort_candidates() {
+  if (num_keys_ < kSmallSort) {
+    std::sort(keys_.begin(), keys_.begin() + static_cast<std::ptrdiff_t>(num_keys_));
+    return;
+  }
+  if (spare_.size() < keys_.size()) spare_.resize(keys_.size());
+  const int passes = (row_bits_ + kMaxDigitBits - 1) / kMaxDigitBits;
+  const int digit_bits = passes == 0 ? 0 : (row_bits_ + passes - 1) / passes;
+  const uint64_t mask = (uint64_t{1} << digit_bits) - 1;
+  for (int pass = 0; pass < passes; ++pass) {
+    const int shift = kEntryBits + pass * digit_bits;
+    counts_.assign(mask + 1, 0);
+    for (size_t i = 0; i < num_keys_; ++i) ++counts_[keys_[i] >> shift & mask];
+    uint32_t place = 0;
+    for (uint32_t& count : counts_) place += std::exchange(count, place);
+    for (size_t i = 0; i < num_keys_; ++i) spare_[counts_[keys_[i] >> shift & mask]++] = keys_[i];
+    std::swap(keys_, spare_);
+  }
+}
+
+/// Marks the entries of a row that comes several times.
+void RowList::mark_turns(std::span<const uint64_t> keys) {
+  for (const uint64_t key : keys) {
+    turns_[key & kEntryMask] = {static_cast<uint32_t>(num_repeated_) & kEntryMask, key == keys.front(),
+                                key == keys.back()};
+  }
+  ++num_repeated_;
+  num_rows_ -= static_cast<int64_t>(keys.size()) - 1;
+}
+
+}  // namespace lockstep::detail
