@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <functional>
 #include <typeinfo>
 
@@ -12,17 +13,27 @@
 namespace lockstep::detail {
 namespace {
 
+bool is_same_number(const std::vector<const VariableOperand*>& values) {
+  const at::Tensor& first = values[0]->at(0);
+  return std::all_of(values.begin(), values.end(), [&](const VariableOperand* value) {
+    return value->is_literal() && value->at(0).scalar_type() == first.scalar_type() && value->at(0).equal(first);
+  });
+}
+
 /// What a variable that is kept once takes when replicas write it together.
 at::Tensor combine(const Variable::Impl& impl, const std::vector<const VariableOperand*>& values) {
   const at::Tensor& stored = impl.components[0];
-  if (impl.options.aggregation == VariableAggregation::OnlyFirstReplica || values[0]->is_literal()) {
+  if (impl.options.aggregation == VariableAggregation::OnlyFirstReplica || is_same_number(values)) {
     return values[0]->at(0).detach();
   }
+  const bool mean = impl.options.aggregation == VariableAggregation::Mean;
+  LOCKSTEP_CHECK_VALUE(!mean || at::isFloatingType(stored.scalar_type()),
+                       "[Variable] a mean needs a floating-point variable: name=", impl.options.name,
+                       ", dtype=", dtype_name(stored.scalar_type()), "; use aggregation SUM or ONLY_FIRST_REPLICA");
   std::vector<at::Tensor> parts;
   for (size_t r = 0; r < values.size(); ++r) {
     parts.push_back(values[r]->at(static_cast<int>(r)).detach().to(stored.device(), stored.scalar_type()));
   }
-  const bool mean = impl.options.aggregation == VariableAggregation::Mean;
   return tree_reduce(mean ? ReduceOp::Mean : ReduceOp::Sum, std::move(parts));
 }
 
@@ -32,11 +43,6 @@ void check_write(const Variable::Impl& impl, const VariableOperand& value) {
                        "[Variable] replicas that write a variable which is kept once need an aggregation: name=",
                        impl.options.name, ", aggregation=NONE; make it with SUM, MEAN or ONLY_FIRST_REPLICA");
   if (aggregation == VariableAggregation::Sum) check_has_sum(impl, value);
-  LOCKSTEP_CHECK_VALUE(aggregation != VariableAggregation::Mean || value.is_literal() ||
-                           at::isFloatingType(impl.components[0].scalar_type()),
-                       "[Variable] a mean needs a floating-point variable: name=", impl.options.name,
-                       ", dtype=", dtype_name(impl.components[0].scalar_type()),
-                       "; use aggregation SUM or ONLY_FIRST_REPLICA");
 }
 
 /// All replicas come together with what they want to write, the first one writes for all, and all see it.
