@@ -72,16 +72,24 @@ std::shared_ptr<Module> make_one(const ModuleReplicas::Factory& factory, bool fo
   return factory();
 }
 
-/// The weights of which a module looks up rows, and whose gradients name rows.
-std::unordered_set<const c10::TensorImpl*> tables_of(const Module& module) {
-  std::unordered_set<const c10::TensorImpl*> tables;
+using Tensors = std::unordered_set<const c10::TensorImpl*>;
+
+/// Adds the weight of a submodule that looks up rows of it, and whose gradient names rows.
+template <class Embedding>
+void add_table(const Module& submodule, Tensors& tables) {
+  const auto* const embedding = submodule.as<Embedding>();
+  if (embedding == nullptr) return;
+  LOCKSTEP_CHECK_IMPLEMENTED(!embedding->options.max_norm(), "[module] an embedding with max_norm writes to its table ",
+                             "when it is read, which replicas that share it must not do: module=", submodule.name(),
+                             "; leave max_norm out, or use MirroredStrategy");
+  if (embedding->options.sparse()) tables.insert(embedding->weight.unsafeGetTensorImpl());
+}
+
+Tensors tables_of(const Module& module) {
+  Tensors tables;
   for (const auto& submodule : module.modules()) {
-    if (const auto* one = submodule->as<torch::nn::EmbeddingImpl>(); one != nullptr && one->options.sparse()) {
-      tables.insert(one->weight.unsafeGetTensorImpl());
-    }
-    if (const auto* bag = submodule->as<torch::nn::EmbeddingBagImpl>(); bag != nullptr && bag->options.sparse()) {
-      tables.insert(bag->weight.unsafeGetTensorImpl());
-    }
+    add_table<torch::nn::EmbeddingImpl>(*submodule, tables);
+    add_table<torch::nn::EmbeddingBagImpl>(*submodule, tables);
   }
   return tables;
 }

@@ -62,8 +62,8 @@ void OptimizerCore::step() {
   state_->update_others(replica, own, present);
   if (state_->several()) state_->average_other_buffers(replica, own);
   if (state_->computes_elsewhere(own) && !own.buckets) state_->make_buckets(replica, own, present);
-  for (const auto& tensors : {own.parameters, own.kept}) {
-    for (const at::Tensor& tensor : tensors) {
+  for (const auto* written : {&own.parameters, &own.kept}) {
+    for (const at::Tensor& tensor : *written) {
       if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
     }
   }

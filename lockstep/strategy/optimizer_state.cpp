@@ -193,7 +193,7 @@ void OptimizerCore::State::meet(int replica, const char* operation, UpdateOffer&
   if (num_owners() == 1) return work({&mine});
   comm::Call call;
   call.operation = operation;
-  call.inputs = replicas[replica].parameters;
+  call.inputs = replicas[replica].kept;
   call.payload = &mine;
   call.payload_type = &typeid(UpdateOffer);
   if (arena != nullptr) return meet_workers(replica, call, mine, work);

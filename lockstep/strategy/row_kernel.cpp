@@ -72,12 +72,14 @@ class Kernel final : public RowKernel {
     for (; entry < list.size() && found < rows.size(); ++entry) {
       const RowTurn turn = list.turns()[entry];
       const T* const values = values_of(list, columns, entry);
-      if (turn.first && turn.last) {
+      ask_for(list.entries()[std::min(entry + kRowsAhead, list.size() - 1)].values + bytes<T>(columns.begin),
+              bytes<T>(width));
+      if (turn.only()) {
         add_to(to, turn, values, width);
       } else {
-        C* const sum = static_cast<C*>(sums) + turn.repeated * width;
+        C* const sum = static_cast<C*>(sums) + turn.repeated() * width;
         add_to(sum, turn, values, width);
-        if (!turn.last) continue;
+        if (!turn.last()) continue;
         std::copy_n(sum, width, to);
       }
       rows[found++] = list.entries()[entry].row;
@@ -166,19 +168,19 @@ class Kernel final : public RowKernel {
       ask_for(table + first_byte + entries[std::min(i + kRowsAhead, last)].row * stride, bytes<T>(width));
       T* const row = reinterpret_cast<T*>(table + first_byte + entries[i].row * stride);
       const T* const values = reinterpret_cast<const T*>(entries[i].values + first_byte);
-      if (turns[i].first && turns[i].last) {
+      if (turns[i].only()) {
 #pragma GCC unroll 4
 #pragma GCC ivdep
         for (int64_t k = 0; k < width; ++k) row[k] = added(row[k], by, Number::load(values[k]));
       } else {
-        add_repeated(turns[i], values, width, by, sums + turns[i].repeated * width, row);
+        add_repeated(turns[i], values, width, by, sums + turns[i].repeated() * width, row);
       }
     }
   }
 
   [[gnu::noinline]] static void add_repeated(RowTurn turn, const T* values, int64_t width, C by, C* sum, T* row) {
     add_to(sum, turn, values, width);
-    if (!turn.last) return;
+    if (!turn.last()) return;
 #pragma GCC ivdep
     for (int64_t k = 0; k < width; ++k) row[k] = added(row[k], by, sum[k]);
   }
@@ -190,12 +192,12 @@ class Kernel final : public RowKernel {
       ask_for(copy + place<T>(columns, list.entries()[std::min(i + kRowsAhead, list.size() - 1)].row),
               bytes<T>(columns.width));
       const int64_t offset = place<T>(columns, list.entries()[i].row);
-      if (list.turns()[i].last) std::memcpy(copy + offset, table + offset, bytes<T>(columns.width));
+      if (list.turns()[i].last()) std::memcpy(copy + offset, table + offset, bytes<T>(columns.width));
     }
   }
 
   static void add_to(C* sum, RowTurn turn, const T* values, int64_t width) {
-    if (turn.first) {
+    if (turn.first()) {
 #pragma GCC ivdep
       for (int64_t k = 0; k < width; ++k) sum[k] = Number::load(values[k]);
     } else {

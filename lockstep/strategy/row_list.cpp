@@ -51,7 +51,7 @@ void check_rows(std::span<const int64_t> rows, int64_t num_rows) {
 
 }  // namespace
 
-void RowList::load(std::span<const GradientRows> gradients, int64_t num_rows, int hand, int num_hands) {
+void RowList::load(std::span<const GradientRows> gradients, int64_t num_rows, int hand, int num_hands, RowOrder order) {
   LOCKSTEP_CHECK_VALUE(block_of(num_rows) == num_rows >> kBlockBits,
                        "[optimizer] a table has less than 2^38 rows: rows=", num_rows, "; cut it into several tables");
   size_ = 0;
@@ -64,6 +64,16 @@ void RowList::load(std::span<const GradientRows> gradients, int64_t num_rows, in
       if (largest >= static_cast<uint64_t>(num_rows))
         check_rows({gradient.rows + begin, gradient.rows + end}, num_rows);
     }
+  }
+  LOCKSTEP_CHECK_VALUE(size_ <= uint64_t{1} << kEntryBits, "[optimizer] too many rows in one step: rows=", size_,
+                       "; take smaller batches");
+  if (order == RowOrder::kRows) {
+    take_all();
+    sort_keys();
+    order_by_keys();
+  } else {
+    take_candidates();
+    sort_keys();
   }
   find_turns();
 }
@@ -85,24 +95,14 @@ uint64_t RowList::append(const GradientRows& gradient, int64_t begin, int64_t en
   return largest;
 }
 
-void RowList::find_turns() {
-  turns_.assign(size_, RowTurn{});
-  num_rows_ = size();
-  num_repeated_ = 0;
-  find_candidates();
-  sort_candidates();
-  for (size_t begin = 0, end = 0; begin < num_keys_; begin = end) {
-    end = begin + 1;
-    while (end < num_keys_ && keys_[begin] >> kEntryBits == keys_[end] >> kEntryBits) ++end;
-    if (end - begin > 1) mark_turns({keys_.data() + begin, end - begin});
-  }
+void RowList::take_all() {
+  keys_.resize(std::max(keys_.size(), size_));
+  for (size_t i = 0; i < size_; ++i) keys_[i] = static_cast<uint64_t>(entries_[i].row) << kEntryBits | i;
+  num_keys_ = size_;
 }
 
-/// Makes keys of all entries whose row may come more than once: those that share a mark with others, which few do by
-/// chance. Most entries need not be sorted then.
-void RowList::find_candidates() {
-  LOCKSTEP_CHECK_VALUE(size_ <= uint64_t{1} << kEntryBits, "[optimizer] too many rows in one step: rows=", size_,
-                       "; take smaller batches");
+/// They share a mark with others, which few do by chance: most entries need not be sorted then.
+void RowList::take_candidates() {
   marks_.assign(std::bit_ceil(std::max<size_t>(2, kMarksPerEntry * size_)), 0);
   if (keys_.size() < size_ + 1) keys_.resize(size_ + 1);
   // Bytes may be anything's to the compiler, which would read the members again after every mark.
@@ -124,8 +124,7 @@ void RowList::find_candidates() {
   num_keys_ = found;
 }
 
-/// Sorts keys by rows; entries of a row stay in the order they came in.
-void RowList::sort_candidates() {
+void RowList::sort_keys() {
   if (num_keys_ < kSmallSort) {
     std::sort(keys_.begin(), keys_.begin() + static_cast<std::ptrdiff_t>(num_keys_));
     return;
@@ -145,11 +144,30 @@ void RowList::sort_candidates() {
   }
 }
 
+void RowList::order_by_keys() {
+  spare_entries_.resize(entries_.size());
+  for (size_t i = 0; i < size_; ++i) {
+    spare_entries_[i] = entries_[keys_[i] & kEntryMask];
+    keys_[i] = (keys_[i] & ~uint64_t{kEntryMask}) | i;
+  }
+  std::swap(entries_, spare_entries_);
+}
+
+void RowList::find_turns() {
+  turns_.assign(size_, RowTurn{});
+  num_rows_ = size();
+  num_repeated_ = 0;
+  for (size_t begin = 0, end = 0; begin < num_keys_; begin = end) {
+    end = begin + 1;
+    while (end < num_keys_ && keys_[begin] >> kEntryBits == keys_[end] >> kEntryBits) ++end;
+    if (end - begin > 1) mark_turns({keys_.data() + begin, end - begin});
+  }
+}
+
 /// Marks the entries of a row that comes several times.
 void RowList::mark_turns(std::span<const uint64_t> keys) {
   for (const uint64_t key : keys) {
-    turns_[key & kEntryMask] = {static_cast<uint32_t>(num_repeated_) & kEntryMask, key == keys.front(),
-                                key == keys.back()};
+    turns_[key & kEntryMask] = {static_cast<uint32_t>(num_repeated_), key == keys.front(), key == keys.back()};
   }
   ++num_repeated_;
   num_rows_ -= static_cast<int64_t>(keys.size()) - 1;

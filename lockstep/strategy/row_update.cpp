@@ -120,8 +120,10 @@ void RowUpdate::apply(const std::vector<at::Tensor>& gradients, const std::vecto
   }
   if (rows.empty()) return;
   const int hands = num_hands(num_entries);
+  const RowOrder order = plain_sgd(options) != nullptr ? RowOrder::kArrival : RowOrder::kRows;
   for_each_in_parallel(hands, [&](int64_t hand, int) {
-    hands_[hand].list.load(rows, table_.size(0), owner_ + num_owners_ * static_cast<int>(hand), num_owners_ * hands);
+    hands_[hand].list.load(rows, table_.size(0), owner_ + num_owners_ * static_cast<int>(hand), num_owners_ * hands,
+                           order);
   });
   state_->begin_step(options);
   const std::vector<char*> tables = targets(copies);

@@ -45,6 +45,12 @@ void write_all(const Variable::Impl& impl, Write write, const VariableOperand& v
   }
 }
 
+/// A number that is the same on all replicas is its mean, to the bit.
+at::Tensor mean_of_numbers(const comm::Group& group, const at::Tensor& own) {
+  const at::Tensor all = group.all_gather(own.reshape({1}), 0);
+  return all.eq(all[0]).all().item<bool>() ? own : all.mean();
+}
+
 /// What all copies take when replicas write an OnWrite variable together.
 at::Tensor combine_writes(const Variable::Impl& impl, int replica, const VariableOperand& value) {
   const at::Tensor& component = impl.components[replica];
@@ -57,7 +63,8 @@ at::Tensor combine_writes(const Variable::Impl& impl, int replica, const Variabl
       if (several) detail::check_has_sum(impl, value);
       return several && !value.is_literal() ? impl.strategy->group(replica).all_reduce(own, ReduceOp::Sum) : own;
     case VariableAggregation::Mean:
-      return several && !value.is_literal() ? impl.strategy->group(replica).all_reduce(own, ReduceOp::Mean) : own;
+      if (several && value.is_literal()) return mean_of_numbers(impl.strategy->group(replica), own);
+      return several ? impl.strategy->group(replica).all_reduce(own, ReduceOp::Mean) : own;
     case VariableAggregation::OnlyFirstReplica:
       return several ? impl.strategy->group(replica).broadcast(own, 0) : own;
   }

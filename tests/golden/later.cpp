@@ -16,7 +16,6 @@ bool is_about_strategy(const Case& test_case, std::string_view name) {
 }
 
 constexpr std::array kLater{
-    Later{"TPUStrategy", [](const Case& c) { return is_about_strategy(c, "TPUStrategy"); }},
     Later{"Trainer (keras_*)", [](const Case& c) { return c.call.starts_with("keras_"); }},
 };
 

@@ -100,6 +100,20 @@ TEST_F(CentralStorageTest, WritesOfReplicasAreCombinedBeforeTheOneWrite) {
   EXPECT_THROW(written(VariableAggregation::None), c10::ValueError);
 }
 
+TEST_F(CentralStorageTest, NumbersThatDifferBetweenReplicasAreCombined) {
+  const auto strategy = central(2);
+  const auto scope = strategy.scope();
+  const Variable mean(0.0, {.aggregation = VariableAggregation::Mean});
+  strategy.run([&] { mean.assign(replica_id() + 1.0); });
+  EXPECT_EQ(mean.read_value().item<float>(), 1.5f);
+  strategy.run([&] { replica_id() == 0 ? mean.assign(1.0) : mean.assign(torch::tensor(5.0f)); });
+  EXPECT_EQ(mean.read_value().item<float>(), 3.0f);
+  const Variable sum(0.0, {.aggregation = VariableAggregation::Sum});
+  strategy.run([&] { replica_id() == 0 ? sum.assign_add(0.0) : sum.assign_add(torch::tensor(5.0f)); });
+  EXPECT_EQ(sum.read_value().item<float>(), 5.0f);
+  EXPECT_THROW(mean.assign(PerReplica<at::Tensor>{torch::tensor(1.0f), torch::tensor(2.0f)}), c10::ValueError);
+}
+
 TEST_F(CentralStorageTest, WritesByTheThousandNeverMeetAReader) {
   const auto strategy = central(4);
   const auto scope = strategy.scope();
@@ -159,6 +173,12 @@ TEST_F(CentralStorageTest, AFailedReplicaLeavesTheParametersWhole) {
   EXPECT_TRUE(model->weight.equal(before));
   strategy.run([&] { sgd.minimize(model(torch::ones({1, 3})).sum()); });
   EXPECT_TRUE(torch::allclose(model->weight, before - 1)) << "and the next step is a whole one";
+}
+
+TEST_F(CentralStorageTest, RefusesTablesThatAreWrittenWhenTheyAreRead) {
+  const auto strategy = central(2);
+  const auto scope = strategy.scope();
+  EXPECT_THROW(module<torch::nn::Embedding>(torch::nn::EmbeddingOptions(4, 2).max_norm(1.0)), c10::NotImplementedError);
 }
 
 /// An optimizer that is not known to treat elements alone.

@@ -166,7 +166,7 @@ TEST_F(SeedPagesInput, CentralStorageStrategy) {
   const auto train_step = [](const at::Tensor& val) { return val + 1; };
   std::vector<int64_t> seen;
   for (const auto& x : dist_dataset) {
-    const at::Tensor result = strategy.run(train_step, x);
+    const at::Tensor result = at::Tensor(strategy.run(train_step, x)).cpu();
     seen.insert(seen.end(), result.data_ptr<int64_t>(), result.data_ptr<int64_t>() + result.numel());
   }
   EXPECT_EQ(seen, (std::vector<int64_t>{1, 2, 3, 4, 5}));
