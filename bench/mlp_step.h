@@ -1,6 +1,8 @@
 #pragma once
 
+#include <map>
 #include <memory>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -88,6 +90,19 @@ class StrategyStep {
 
   const Strategy& strategy() const { return strategy_; }
 
+  /// Memory of the parameters of all replicas, counted once where they share it.
+  int64_t parameter_bytes() const {
+    std::map<const void*, size_t> storages;
+    for (int replica = 0; replica < model_.num_replicas(); ++replica) {
+      for (const torch::Tensor& parameter : model_.replica(replica).parameters()) {
+        storages[parameter.storage().data()] = parameter.storage().nbytes();
+      }
+    }
+    int64_t bytes = 0;
+    for (const auto& [memory, size] : storages) bytes += static_cast<int64_t>(size);
+    return bytes;
+  }
+
  private:
   Strategy strategy_;
   std::unique_ptr<Scope> scope_;
@@ -97,18 +112,17 @@ class StrategyStep {
   PerReplica<Batch> batches_;
 };
 
-/// Calls `use(optimizer_type, settings)` for the optimizer that the options name; `optimizer_type` is a
-/// std::type_identity.
+/// Calls `use(optimizer_type, settings)` for the optimizer of that name; `optimizer_type` is a std::type_identity.
 template <class Use>
-auto with_optimizer(const StepOptions& options, Use&& use) {
+auto with_optimizer(const std::string& name, Use&& use) {
+  using torch::optim::Adagrad;
   using torch::optim::Adam;
   using torch::optim::SGD;
-  if (options.optimizer == "sgd") return use(std::type_identity<SGD>(), torch::optim::SGDOptions(0.01));
-  if (options.optimizer == "momentum") {
-    return use(std::type_identity<SGD>(), torch::optim::SGDOptions(0.01).momentum(0.9));
-  }
-  LOCKSTEP_CHECK_VALUE(options.optimizer == "adam",
-                       "[bench step] the optimizer must be sgd, momentum or adam: optimizer=", options.optimizer);
+  if (name == "sgd") return use(std::type_identity<SGD>(), torch::optim::SGDOptions(0.01));
+  if (name == "momentum") return use(std::type_identity<SGD>(), torch::optim::SGDOptions(0.01).momentum(0.9));
+  if (name == "adagrad") return use(std::type_identity<Adagrad>(), torch::optim::AdagradOptions(0.01));
+  LOCKSTEP_CHECK_VALUE(name == "adam",
+                       "[bench step] the optimizer must be sgd, momentum, adam or adagrad: optimizer=", name);
   return use(std::type_identity<Adam>(), torch::optim::AdamOptions(1e-4));
 }
 

@@ -3,21 +3,17 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "bench/cpu_replicas.h"
 #include "bench/median.h"
 #include "bench/mlp_step.h"
-#include "lockstep/device/thread_share.h"
+#include "bench/turns.h"
 
 namespace lockstep::bench {
 namespace {
-
-std::vector<std::string> device_names(int replicas) {
-  std::vector<std::string> names;
-  for (int i = 0; i < replicas; ++i) names.push_back("CPU:" + std::to_string(i));
-  return names;
-}
 
 /// Replicas that never talk to each other: each its own model and optimizer.
 template <class O, class Options>
@@ -39,24 +35,43 @@ class AloneStep {
   std::vector<std::unique_ptr<PlainStep<O, Options>>> steps_;
 };
 
+/// A strategy with one replica, and with all of them.
 template <class O, class Options>
-StepTimes time_steps(const StepOptions& options, const Options& settings) {
-  PlainStep<O, Options> plain(options, settings);
-  StrategyStep<O, Options> one(options, MirroredStrategy(device_names(1)), settings);
-  StrategyStep<O, Options> all(options, MirroredStrategy(device_names(options.replicas)), settings);
-  AloneStep<O, Options> alone(options, settings);
-  const auto warm_up = [](auto&... steps) { (time_of(5, steps), ...); };
-  warm_up(plain, one, all, alone);
-  const int repeats = std::max(1, static_cast<int>(0.02 / time_of(3, plain)));
+struct OneAndAll {
+  OneAndAll(const StepOptions& options, const std::string& strategy, const Options& settings)
+      : one(options, cpu_strategy(strategy, 1), settings),
+        all(options, cpu_strategy(strategy, options.replicas), settings) {}
+
+  StrategyStep<O, Options> one;
+  StrategyStep<O, Options> all;
+};
+
+struct MeasuredSteps {
   StepTimes times;
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(options.seconds);
-  while (times.plain.size() < 5 || std::chrono::steady_clock::now() < end) {
-    times.plain.push_back(time_of(repeats, plain));
-    times.one.push_back(time_of(repeats, one));
-    times.all.push_back(time_of(repeats, all));
-    times.alone.push_back(time_of(repeats, alone));
+  int64_t parameter_bytes = 0;
+};
+
+template <class O, class Options>
+MeasuredSteps time_steps(const StepOptions& options, const Options& settings) {
+  PlainStep<O, Options> plain(options, settings);
+  AloneStep<O, Options> alone(options, settings);
+  OneAndAll<O, Options> chosen(options, options.strategy, settings);
+  std::optional<OneAndAll<O, Options>> mirrored;
+  MeasuredSteps measured;
+  StepTimes& times = measured.times;
+  Turns turns;
+  turns.add([&] { plain(); }, times.plain);
+  turns.add([&] { chosen.one(); }, times.one);
+  turns.add([&] { chosen.all(); }, times.all);
+  turns.add([&] { alone(); }, times.alone);
+  if (options.strategy != "mirrored") {
+    mirrored.emplace(options, "mirrored", settings);
+    turns.add([&] { mirrored->one(); }, times.one_mirrored);
+    turns.add([&] { mirrored->all(); }, times.all_mirrored);
   }
-  return times;
+  turns.take(options.seconds);
+  measured.parameter_bytes = chosen.all.parameter_bytes();
+  return measured;
 }
 
 /// Rows enough that they do not stay in a cache, as a Dataset of global batches without end.
@@ -69,13 +84,9 @@ data::Dataset<Batch> endless_batches(const StepOptions& options) {
 }  // namespace
 
 StepInputResult bench_step_input(const StepOptions& options) {
-  set_logical_devices("CPU", options.replicas);
-  const int threads = std::max(1, num_hardware_threads() / options.replicas);
-  set_threads_per_replica(threads);
-  const detail::ThreadShare share(threads);
-  detail::set_blas_threads(threads);
+  const CpuReplicas replicas(options.replicas);
   StrategyStep<torch::optim::SGD, torch::optim::SGDOptions> step(
-      options, MirroredStrategy(device_names(options.replicas)), torch::optim::SGDOptions(0.01));
+      options, cpu_strategy(options.strategy, options.replicas), torch::optim::SGDOptions(0.01));
   auto input = step.strategy().distribute_dataset(endless_batches(options)).iterator();
   const auto fixed = [&] { step(); };
   const auto fed = [&] { step.step_on(input.get_next()); };
@@ -88,7 +99,6 @@ StepInputResult bench_step_input(const StepOptions& options) {
     fixed_samples.push_back(time_of(repeats, fixed));
     fed_samples.push_back(time_of(repeats, fed));
   }
-  set_threads_per_replica(0);
   StepInputResult result;
   result.options = options;
   result.seconds_fixed = median(fixed_samples);
@@ -110,19 +120,22 @@ StepResult make_step_result(const StepOptions& options, int threads_per_replica,
   result.efficiency = result.seconds_1 / result.seconds_n;
   result.overhead_1 = result.seconds_1 / result.seconds_plain;
   result.fraction_of_alone = result.seconds_alone / result.seconds_n;
+  if (!times.all_mirrored.empty()) {
+    const double all_mirrored = median(times.all_mirrored);
+    result.efficiency_mirrored = median(times.one_mirrored) / all_mirrored;
+    result.against_mirrored = all_mirrored / result.seconds_n;
+  }
   return result;
 }
 
 StepResult bench_step(const StepOptions& options) {
-  const int threads = std::max(1, num_hardware_threads() / options.replicas);
-  set_logical_devices("CPU", options.replicas);
-  set_threads_per_replica(threads);
-  const detail::ThreadShare share(threads);
-  detail::set_blas_threads(threads);
-  StepTimes times = with_optimizer(
-      options, [&]<class O>(std::type_identity<O>, const auto& settings) { return time_steps<O>(options, settings); });
-  set_threads_per_replica(0);
-  return make_step_result(options, threads, times);
+  const CpuReplicas replicas(options.replicas);
+  MeasuredSteps measured = with_optimizer(options.optimizer, [&]<class O>(std::type_identity<O>, const auto& settings) {
+    return time_steps<O>(options, settings);
+  });
+  StepResult result = make_step_result(options, replicas.threads_per_replica(), measured.times);
+  result.parameter_bytes = measured.parameter_bytes;
+  return result;
 }
 
 }  // namespace lockstep::bench

@@ -1,17 +1,20 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace lockstep::bench {
 
 struct StepOptions {
+  /// "mirrored" or "central".
+  std::string strategy = "mirrored";
   int64_t width = 512;
   /// Examples for each replica.
   int64_t batch = 32;
   int replicas = 2;
-  /// "sgd", "momentum" or "adam".
+  /// "sgd", "momentum", "adam" or "adagrad".
   std::string optimizer = "sgd";
   /// How long everything together is measured.
   double seconds = 6.0;
@@ -25,9 +28,9 @@ struct StepResult {
   int threads_per_replica = 1;
   /// LibTorch alone, one replica: zero_grad, forward, backward, step.
   double seconds_plain = 0;
-  /// One replica under MirroredStrategy.
+  /// One replica under the strategy.
   double seconds_1 = 0;
-  /// All replicas under MirroredStrategy, each with its own batch.
+  /// All replicas under the strategy, each with its own batch.
   double seconds_n = 0;
   /// All replicas at once, without any communication: what the machine allows.
   double seconds_alone = 0;
@@ -37,6 +40,11 @@ struct StepResult {
   double overhead_1 = 0;
   /// seconds_alone / seconds_n.
   double fraction_of_alone = 0;
+  /// Memory of the parameters of all replicas, counted once where they share it; 0 where it was not counted.
+  int64_t parameter_bytes = 0;
+  /// Under MirroredStrategy, where the strategy is another one: its efficiency, and its seconds_n / seconds_n.
+  std::optional<double> efficiency_mirrored;
+  std::optional<double> against_mirrored;
 };
 
 /// What everything took each time that it was its turn.
@@ -45,6 +53,9 @@ struct StepTimes {
   std::vector<double> one;
   std::vector<double> all;
   std::vector<double> alone;
+  /// Under MirroredStrategy, where the strategy is another one.
+  std::vector<double> one_mirrored;
+  std::vector<double> all_mirrored;
 };
 
 /// Returns the medians and their ratios.

@@ -61,7 +61,7 @@ StepResult bench_step_workers(WorkerTeam& team, const StepOptions& options) {
   set_threads_per_replica(threads);
   const detail::ThreadShare share(threads);
   detail::set_blas_threads(threads);
-  StepTimes times = with_optimizer(of_team, [&]<class O>(std::type_identity<O>, const auto& settings) {
+  StepTimes times = with_optimizer(of_team.optimizer, [&]<class O>(std::type_identity<O>, const auto& settings) {
     return time_workers<O>(team, of_team, settings);
   });
   set_threads_per_replica(0);

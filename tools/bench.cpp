@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include "bench/all_reduce.h"
+#include "bench/embedding_step.h"
 #include "bench/empty_run.h"
 #include "bench/input.h"
 #include "bench/step.h"
@@ -43,6 +44,24 @@ Json to_json(const bench::StepInputResult& r) {
           {"share_of_step", r.share_of_step},
           {"records_per_second", r.records_per_second},
           {"bytes_per_second", r.bytes_per_second}};
+}
+
+Json to_json(const bench::EmbeddingResult& r) {
+  return {{"name", r.name},
+          {"strategy", "central"},
+          {"rows", r.options.rows},
+          {"columns", r.options.columns},
+          {"lookups", r.options.lookups},
+          {"replicas", r.options.replicas},
+          {"optimizer", r.options.optimizer},
+          {"seconds", r.seconds},
+          {"seconds_plain", r.seconds_plain},
+          {"ratio", r.ratio},
+          {"bytes_moved", r.bytes_moved},
+          {"bytes_table", r.bytes_table},
+          {"rows_small_table", r.rows_small_table},
+          {"seconds_small_table", r.seconds_small_table},
+          {"ratio_small_table", r.ratio_small_table}};
 }
 
 void report_input(const bench::InputOptions& options, bool json) {
@@ -120,30 +139,63 @@ void add_run(CLI::App& bench) {
   });
 }
 
+/// What `bench step` is told.
+struct StepCommand {
+  bench::StepOptions step;
+  bench::EmbeddingOptions embedding;
+  bool json = false;
+};
+
+void report_steps(const StepCommand& told, const std::vector<bench::StepOptions>& cases) {
+  for (const auto& each : cases) report(step_json(bench::bench_step(each)), style(told.json));
+  if (told.step.strategy != "central") return;
+  bench::EmbeddingOptions embedding = told.embedding;
+  embedding.replicas = told.step.replicas;
+  embedding.optimizer = told.step.optimizer;
+  embedding.seconds = told.step.seconds;
+  report(to_json(bench::bench_embedding_step(embedding)), style(told.json));
+}
+
+void add_embedding_options(CLI::App& command, bench::EmbeddingOptions& embedding) {
+  command.add_option("--rows", embedding.rows, "central: rows of the table")->capture_default_str();
+  command.add_option("--columns", embedding.columns, "central: columns of the table")->capture_default_str();
+  command.add_option("--lookups", embedding.lookups, "central: rows that each replica looks up in a step")
+      ->capture_default_str();
+  for (const char* const name : {"--rows", "--columns", "--lookups"}) {
+    command.get_option(name)->check(CLI::PositiveNumber);
+  }
+}
+
 void add_step(CLI::App& bench) {
-  auto* command =
-      bench.add_subcommand("step", "A training step of an MLP 784-W-W-10, against one replica and plain LibTorch");
-  auto options = std::make_shared<bench::StepOptions>();
-  auto json = std::make_shared<bool>(false);
-  auto* width = command->add_option("--width", options->width, "Width W of the hidden layers; default 512 and 2048");
-  auto* batch = command->add_option("--batch", options->batch, "Examples for each replica; default 32 and 256");
+  auto* command = bench.add_subcommand("step",
+                                       "A training step of an MLP 784-W-W-10, against one replica and plain LibTorch; "
+                                       "under central storage also of a large table, by rows");
+  auto told = std::make_shared<StepCommand>();
+  bench::StepOptions& options = told->step;
+  auto* width = command->add_option("--width", options.width, "Width W of the hidden layers; default 512 and 2048");
+  auto* batch = command->add_option("--batch", options.batch, "Examples for each replica; default 32 and 256");
   width->check(CLI::PositiveNumber);
   batch->check(CLI::PositiveNumber);
   const auto workers = add_workers(*command);
-  command->add_option("--replicas", options->replicas, "Replicas")->capture_default_str()->check(CLI::Range(1, 256));
-  command->add_option("--optimizer", options->optimizer, "sgd, momentum or adam")
+  command->add_option("--strategy", options.strategy, "mirrored, or central in turns with mirrored")
       ->capture_default_str()
-      ->check(CLI::IsMember({"sgd", "momentum", "adam"}));
-  command->add_option("--seconds", options->seconds, "Time for each measurement")
+      ->check(CLI::IsMember({"mirrored", "central"}))
+      ->excludes("--workers");
+  command->add_option("--replicas", options.replicas, "Replicas")->capture_default_str()->check(CLI::Range(1, 256));
+  command->add_option("--optimizer", options.optimizer, "sgd, momentum, adam or adagrad")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"sgd", "momentum", "adam", "adagrad"}));
+  command->add_option("--seconds", options.seconds, "Time for each measurement")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  command->add_flag("--json", *json, "Print one JSON object a line");
+  add_embedding_options(*command, told->embedding);
+  command->add_flag("--json", told->json, "Print one JSON object a line");
   command->callback([=] {
-    const auto widths = width->count() > 0 ? std::vector{options->width} : std::vector<int64_t>{512, 2048};
-    const auto batches = batch->count() > 0 ? std::vector{options->batch} : std::vector<int64_t>{32, 256};
-    const auto cases = step_cases(*options, widths, batches);
-    if (*workers > 0) return report_step_on_workers(*workers, cases, style(*json));
-    for (const auto& each : cases) report(step_json(bench::bench_step(each)), style(*json));
+    const auto widths = width->count() > 0 ? std::vector{told->step.width} : std::vector<int64_t>{512, 2048};
+    const auto batches = batch->count() > 0 ? std::vector{told->step.batch} : std::vector<int64_t>{32, 256};
+    const auto cases = step_cases(told->step, widths, batches);
+    if (*workers > 0) return report_step_on_workers(*workers, cases, style(told->json));
+    report_steps(*told, cases);
   });
 }
 

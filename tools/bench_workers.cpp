@@ -105,19 +105,24 @@ void report_step_on_workers(int num_workers, const std::vector<bench::StepOption
 }
 
 Json step_json(const bench::StepResult& r) {
-  return {{"name", r.name},
-          {"width", r.options.width},
-          {"batch", r.options.batch},
-          {"replicas", r.options.replicas},
-          {"optimizer", r.options.optimizer},
-          {"threads_per_replica", r.threads_per_replica},
-          {"seconds_plain", r.seconds_plain},
-          {"seconds_1", r.seconds_1},
-          {"seconds_n", r.seconds_n},
-          {"seconds_alone", r.seconds_alone},
-          {"efficiency", r.efficiency},
-          {"overhead_1", r.overhead_1},
-          {"fraction_of_alone", r.fraction_of_alone}};
+  Json json{{"name", r.name},
+            {"width", r.options.width},
+            {"batch", r.options.batch},
+            {"replicas", r.options.replicas},
+            {"optimizer", r.options.optimizer},
+            {"threads_per_replica", r.threads_per_replica},
+            {"seconds_plain", r.seconds_plain},
+            {"seconds_1", r.seconds_1},
+            {"seconds_n", r.seconds_n},
+            {"seconds_alone", r.seconds_alone},
+            {"efficiency", r.efficiency},
+            {"overhead_1", r.overhead_1},
+            {"fraction_of_alone", r.fraction_of_alone},
+            {"strategy", r.options.strategy}};
+  if (r.parameter_bytes > 0) json["parameter_bytes"] = r.parameter_bytes;
+  if (r.efficiency_mirrored) json["efficiency_mirrored"] = *r.efficiency_mirrored;
+  if (r.against_mirrored) json["against_mirrored"] = *r.against_mirrored;
+  return json;
 }
 
 }  // namespace lockstep::tools

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace lockstep::bench {
+
+struct EmbeddingOptions {
+  int64_t rows = 10'000'000;
+  int64_t columns = 64;
+  /// Rows that each replica looks up in a step, drawn evenly from all.
+  int64_t lookups = 65536;
+  int replicas = 2;
+  /// "sgd", "momentum", "adam" or "adagrad".
+  std::string optimizer = "sgd";
+  /// How long everything together is measured.
+  double seconds = 6.0;
+};
+
+/// Time of a training step of one table, an embedding with sparse gradients, under CentralStorageStrategy: look rows
+/// up, multiply each by a vector, sum, backward, update.
+struct EmbeddingResult {
+  std::string name = "step/embedding";
+  EmbeddingOptions options;
+  double seconds = 0;
+  /// As many threads that copy as many rows of the same memory to a buffer, and then add multiples of others to as many
+  /// rows of it, and do nothing else: what touching rows costs on this machine.
+  double seconds_plain = 0;
+  /// seconds / seconds_plain.
+  double ratio = 0;
+  /// What a step cannot do without: ids, rows that are looked up and their gradients read once each, rows (and the
+  /// optimizer's state of them) that are updated read and written once each.
+  int64_t bytes_moved = 0;
+  int64_t bytes_table = 0;
+  /// The same on a table of `rows_small_table` rows.
+  int64_t rows_small_table = 0;
+  double seconds_small_table = 0;
+  double ratio_small_table = 0;
+};
+
+EmbeddingResult bench_embedding_step(const EmbeddingOptions& options);
+
+}  // namespace lockstep::bench

@@ -1,0 +1,40 @@
+#include "bench/rows_by_hand.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace lockstep::bench {
+namespace {
+
+/// Rows that are asked for ahead of the one that is worked on; anything from 4 to 64 is as good here.
+constexpr int64_t kAhead = 16;
+constexpr int64_t kLine = 64 / sizeof(float);
+
+float* row_at(const RowsByHand& rows, int64_t i) { return rows.table + rows.ids[i] * rows.columns; }
+
+/// A macro in all but name: as a call of its own a compiler may take it for one without effect, and drop it.
+[[gnu::always_inline]] inline void ask_for(const RowsByHand& rows, int64_t i) {
+  const float* const row = row_at(rows, std::min(i, rows.count - 1));
+  for (int64_t k = 0; k < rows.columns; k += kLine) __builtin_prefetch(row + k, 1);
+}
+
+}  // namespace
+
+void gather_by_hand(RowsByHand rows, float* to) {
+  for (int64_t i = 0; i < rows.count; ++i, to += rows.columns) {
+    ask_for(rows, i + kAhead);
+    std::memcpy(to, row_at(rows, i), static_cast<size_t>(rows.columns) * sizeof(float));
+  }
+}
+
+void scatter_by_hand(RowsByHand rows, const float* gradients) {
+  constexpr float kRate = 0.01F;
+  for (int64_t i = 0; i < rows.count; ++i, gradients += rows.columns) {
+    ask_for(rows, i + kAhead);
+    float* const row = row_at(rows, i);
+#pragma GCC ivdep
+    for (int64_t k = 0; k < rows.columns; ++k) row[k] -= kRate * gradients[k];
+  }
+}
+
+}  // namespace lockstep::bench
