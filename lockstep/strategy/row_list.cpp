@@ -61,8 +61,8 @@ void RowList::load(std::span<const GradientRows> gradients, int64_t num_rows, in
       const int64_t end = std::min(begin + kStretch, gradient.count);
       const uint64_t largest =
           append(gradient, begin, end, static_cast<uint32_t>(hand), static_cast<uint32_t>(num_hands));
-      if (largest >= static_cast<uint64_t>(num_rows))
-        check_rows({gradient.rows + begin, gradient.rows + end}, num_rows);
+      if (largest < static_cast<uint64_t>(num_rows)) continue;
+      check_rows({gradient.rows + begin, gradient.rows + end}, num_rows);
     }
   }
   LOCKSTEP_CHECK_VALUE(size_ <= uint64_t{1} << kEntryBits, "[optimizer] too many rows in one step: rows=", size_,
@@ -82,13 +82,14 @@ uint64_t RowList::append(const GradientRows& gradient, int64_t begin, int64_t en
   const size_t needed = size_ + static_cast<size_t>(end - begin);
   if (entries_.size() < needed) entries_.resize(std::max(needed, 2 * size_));
   const Remainder hand_of(num_hands);
+  const auto [rows, count, values, stride] = gradient;
   RowEntry* to = entries_.data() + size_;
   uint64_t largest = 0;
   for (int64_t i = begin; i < end; ++i) {
-    const int64_t row = gradient.rows[i];
+    const int64_t row = rows[i];
     largest = std::max(largest, static_cast<uint64_t>(row));
     // Without a branch, since whose row it is cannot be foretold: what is not ours is overwritten by what follows.
-    *to = {row, gradient.values + i * gradient.stride};
+    *to = {row, values + i * stride};
     to += hand_of(block_of(row)) == hand ? 1 : 0;
   }
   size_ = static_cast<size_t>(to - entries_.data());
