@@ -11,10 +11,6 @@ struct Later {
   bool (*applies)(const Case&);
 };
 
-bool is_about_strategy(const Case& test_case, std::string_view name) {
-  return test_case.text("strategy").starts_with(name) || test_case.call.starts_with(name);
-}
-
 constexpr std::array kLater{
     Later{"Trainer (keras_*)", [](const Case& c) { return c.call.starts_with("keras_"); }},
 };
