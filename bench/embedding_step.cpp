@@ -27,12 +27,12 @@ struct EmbeddingTimes {
   int64_t bytes_moved = 0;
 };
 
-/// Ids of one step, of all replicas; those of replica r are in [r * rows / n, ...) where `apart`.
+/// Ids of one step, of all replicas; where `apart`, no two replicas have the same, though all have some everywhere.
 PerReplica<torch::Tensor> random_ids(const Strategy& strategy, const EmbeddingOptions& options, bool apart) {
   return strategy.distribute_values_from_function([&](const ValueContext& context) {
-    const int64_t part = apart ? options.rows / options.replicas : options.rows;
-    const int64_t begin = apart ? part * context.replica_id_in_sync_group : 0;
-    return torch::randint(begin, begin + std::max<int64_t>(part, 1), {options.lookups}, torch::kLong);
+    const int64_t stride = apart ? options.replicas : 1;
+    const int64_t first = apart ? context.replica_id_in_sync_group : 0;
+    return torch::randint(options.rows / stride, {options.lookups}, torch::kLong).mul_(stride).add_(first);
   });
 }
 
@@ -131,6 +131,7 @@ template <class O, class Options>
 EmbeddingTimes time_embedding(const EmbeddingOptions& options, const Options& settings) {
   EmbeddingStep<O, Options> step(options, settings);
   PlainRows plain(options, step.strategy(), step.table());
+  for (int set = 0; set < kIdSets; ++set) step();  // the system gives memory for state when a row is first touched
   EmbeddingTimes times;
   Turns turns;
   turns.add([&] { step(); }, times.step);

@@ -18,6 +18,12 @@ float* row_at(const RowsByHand& rows, int64_t i) { return rows.table + rows.ids[
   for (int64_t k = 0; k < rows.columns; k += kLine) __builtin_prefetch(row + k, 1);
 }
 
+[[gnu::always_inline]] inline void subtract(float* from, const float* gradient, int64_t count) {
+  constexpr float kRate = 0.01F;
+#pragma GCC ivdep
+  for (int64_t k = 0; k < count; ++k) from[k] -= kRate * gradient[k];
+}
+
 }  // namespace
 
 void gather_by_hand(RowsByHand rows, float* to) {
@@ -28,12 +34,12 @@ void gather_by_hand(RowsByHand rows, float* to) {
 }
 
 void scatter_by_hand(RowsByHand rows, const float* gradients) {
-  constexpr float kRate = 0.01F;
+  const int64_t in_lines = rows.columns / kLine * kLine;
   for (int64_t i = 0; i < rows.count; ++i, gradients += rows.columns) {
     ask_for(rows, i + kAhead);
     float* const row = row_at(rows, i);
-#pragma GCC ivdep
-    for (int64_t k = 0; k < rows.columns; ++k) row[k] -= kRate * gradients[k];
+    for (int64_t k = 0; k < in_lines; k += kLine) subtract(row + k, gradients + k, kLine);
+    subtract(row + in_lines, gradients + in_lines, rows.columns - in_lines);
   }
 }
 
