@@ -36,7 +36,7 @@ constexpr double kBytesPerGigabyte = 1e9;
 struct Arguments {
   int64_t rows = 16'000'000;
   int64_t replicas = 2;
-  int64_t steps = 300;
+  int64_t steps = 1000;
   std::string strategy = "central";
 };
 
@@ -172,7 +172,7 @@ void print_help() {
   std::cout << "embedding [--rows N] [--replicas N] [--steps N] [--strategy central|mirrored]\n"
                "  --rows      rows of the table, 256 bytes each; default 16000000\n"
                "  --replicas  replicas on this machine's cores; default 2\n"
-               "  --steps     steps of 16384 examples for each replica; default 300\n"
+               "  --steps     steps of 16384 examples for each replica; default 1000\n"
                "  --strategy  central: one table; mirrored: one for each replica; default central\n";
 }
 
