@@ -8,7 +8,7 @@
 namespace lockstep::bench {
 
 struct StepOptions {
-  /// "mirrored" or "central".
+  /// "mirrored" or "central"; not looked at for workers.
   std::string strategy = "mirrored";
   int64_t width = 512;
   /// Examples for each replica.

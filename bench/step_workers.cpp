@@ -56,6 +56,7 @@ StepTimes time_workers(WorkerTeam& team, const StepOptions& options, const Optio
 
 StepResult bench_step_workers(WorkerTeam& team, const StepOptions& options) {
   StepOptions of_team = options;
+  of_team.strategy = "multi_worker_mirrored";
   of_team.replicas = team.count();
   const int threads = team.strategy().impl().threads_per_replica();
   set_threads_per_replica(threads);
