@@ -23,29 +23,6 @@ inline void ask_for(const char* address, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += kLine) __builtin_prefetch(address + i, 1);
 }
 
-/// How a number lies in memory, and in what it is computed.
-template <class T>
-struct Plain {
-  using Stored = T;
-  using Computed = T;
-  static T load(T value) { return value; }
-  static T store(T value) { return value; }
-};
-
-struct Half {
-  using Stored = uint16_t;
-  using Computed = float;
-  static float load(uint16_t value) { return comm::half_to_float(value); }
-  static uint16_t store(float value) { return comm::float_to_half(value); }
-};
-
-struct BFloat16 {
-  using Stored = uint16_t;
-  using Computed = float;
-  static float load(uint16_t value) { return comm::bfloat16_to_float(value); }
-  static uint16_t store(float value) { return comm::float_to_bfloat16(value); }
-};
-
 template <class Number>
 class Kernel final : public RowKernel {
   using T = typename Number::Stored;
@@ -224,13 +201,13 @@ const RowKernel& kernel() {
 const RowKernel& row_kernel(at::ScalarType dtype) {
   switch (dtype) {
     case at::kFloat:
-      return kernel<Plain<float>>();
+      return kernel<comm::Plain<float>>();
     case at::kDouble:
-      return kernel<Plain<double>>();
+      return kernel<comm::Plain<double>>();
     case at::kHalf:
-      return kernel<Half>();
+      return kernel<comm::Half>();
     case at::kBFloat16:
-      return kernel<BFloat16>();
+      return kernel<comm::BFloat16>();
     default:
       LOCKSTEP_CHECK_TYPE(false, "[optimizer] rows of a table are floating point numbers: dtype=", dtype_name(dtype));
   }

@@ -44,4 +44,27 @@ inline uint16_t float_to_half(float value) {
   return static_cast<uint16_t>((sign >> 16) | choose(twice > 0xFF000000u, 0x7E00u, number));
 }
 
+/// How a number lies in memory, and in what it is computed: an argument of loops that are written once for all dtypes.
+template <class T>
+struct Plain {
+  using Stored = T;
+  using Computed = T;
+  static T load(T value) { return value; }
+  static T store(T value) { return value; }
+};
+
+struct Half {
+  using Stored = uint16_t;
+  using Computed = float;
+  static float load(uint16_t value) { return half_to_float(value); }
+  static uint16_t store(float value) { return float_to_half(value); }
+};
+
+struct BFloat16 {
+  using Stored = uint16_t;
+  using Computed = float;
+  static float load(uint16_t value) { return bfloat16_to_float(value); }
+  static uint16_t store(float value) { return float_to_bfloat16(value); }
+};
+
 }  // namespace lockstep::comm

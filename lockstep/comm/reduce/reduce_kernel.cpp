@@ -15,29 +15,6 @@ namespace {
 
 constexpr int64_t kBlockBytes = 2048;
 
-/// How a number lies in memory, and in what it is reduced.
-template <typename T>
-struct Plain {
-  using Stored = T;
-  using Accumulator = T;
-  static T load(T value) { return value; }
-  static T store(T value) { return value; }
-};
-
-struct Half {
-  using Stored = uint16_t;
-  using Accumulator = float;
-  static float load(uint16_t value) { return half_to_float(value); }
-  static uint16_t store(float value) { return float_to_half(value); }
-};
-
-struct BFloat16 {
-  using Stored = uint16_t;
-  using Accumulator = float;
-  static float load(uint16_t value) { return bfloat16_to_float(value); }
-  static uint16_t store(float value) { return float_to_bfloat16(value); }
-};
-
 /// A rule combines two values, and finishes the last one with the number of ranks.
 struct Sum {
   template <typename A>
@@ -99,7 +76,7 @@ struct Max {
 template <typename Number, typename Rule>
 struct Kernel {
   using T = typename Number::Stored;
-  using A = typename Number::Accumulator;
+  using A = typename Number::Computed;
 
   static A tree(A a, A b) { return Rule::combine(a, b); }
   static A tree(A a, A b, A c) { return Rule::combine(tree(a, b), c); }
