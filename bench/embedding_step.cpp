@@ -24,6 +24,7 @@ constexpr int64_t kSmallTable = 100'000;
 struct EmbeddingTimes {
   std::vector<double> step;
   std::vector<double> plain;
+  std::vector<double> plain_same_memory;
   int64_t bytes_moved = 0;
 };
 
@@ -130,12 +131,15 @@ int64_t numbers_of_state(const std::string& optimizer) { return optimizer == "ad
 template <class O, class Options>
 EmbeddingTimes time_embedding(const EmbeddingOptions& options, const Options& settings) {
   EmbeddingStep<O, Options> step(options, settings);
-  PlainRows plain(options, step.strategy(), step.table());
+  const torch::Tensor ordinary_memory = torch::ones({options.rows, options.columns});
+  PlainRows plain(options, step.strategy(), ordinary_memory.data_ptr<float>());
+  PlainRows plain_same_memory(options, step.strategy(), step.table());
   for (int set = 0; set < kIdSets; ++set) step();  // the system gives memory for state when a row is first touched
   EmbeddingTimes times;
   Turns turns;
   turns.add([&] { step(); }, times.step);
   turns.add([&] { plain(); }, times.plain);
+  turns.add([&] { plain_same_memory(); }, times.plain_same_memory);
   turns.take(options.seconds, /*seconds_at_once=*/0.1);
   const int64_t row_bytes = options.columns * static_cast<int64_t>(sizeof(float));
   times.bytes_moved = options.replicas * options.lookups * (static_cast<int64_t>(sizeof(int64_t)) + 2 * row_bytes) +
@@ -164,6 +168,7 @@ EmbeddingResult bench_embedding_step(const EmbeddingOptions& options) {
     EmbeddingTimes times = time_embedding(options);
     result.seconds = median(times.step);
     result.seconds_plain = median(times.plain);
+    result.ratio_same_memory = result.seconds / median(times.plain_same_memory);
     result.bytes_moved = times.bytes_moved;
   }
   EmbeddingTimes of_small = time_embedding(small);

@@ -57,6 +57,7 @@ Json to_json(const bench::EmbeddingResult& r) {
           {"seconds", r.seconds},
           {"seconds_plain", r.seconds_plain},
           {"ratio", r.ratio},
+          {"ratio_same_memory", r.ratio_same_memory},
           {"bytes_moved", r.bytes_moved},
           {"bytes_table", r.bytes_table},
           {"rows_small_table", r.rows_small_table},

@@ -9,7 +9,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/strategy/before_run.h"
 #include "lockstep/strategy/central_tensor.h"
-#include "lockstep/strategy/deferred_init.h"
+#include "lockstep/strategy/large_pages.h"
+#include "lockstep/strategy/skip_draws.h"
 #include "lockstep/strategy/strategy_impl.h"
 
 namespace lockstep::detail {
@@ -65,9 +66,12 @@ std::shared_ptr<Module> separate_copy(const Module& first) {
   }
 }
 
-/// Makes the module of one replica; `for_structure` where its parameters will be another one's.
-std::shared_ptr<Module> make_one(const ModuleReplicas::Factory& factory, bool for_structure) {
-  if (!for_structure) return factory();
+/// Makes the module of one replica whose parameters are kept once: those of the first replica.
+std::shared_ptr<Module> make_for_central(const ModuleReplicas::Factory& factory, int replica) {
+  if (replica == 0) {
+    const LargePages for_tables;
+    return factory();
+  }
   const SkipLargeDraws structure_only;
   return factory();
 }
@@ -139,15 +143,16 @@ ModuleReplicas::ModuleReplicas(const Factory& factory) : state_(std::make_shared
                          "strategy.scope(), before `run`");
   StrategyImpl& strategy = frame == nullptr ? default_strategy() : *frame->strategy;
   state_->strategy = strategy.shared_from_this();
+  const bool is_central = strategy.parameter_device() != nullptr;
   at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
   const at::Tensor before = generator.get_state();
   at::Tensor after;
   for (int replica = 0; replica < strategy.num_local_replicas(); ++replica) {
     if (replica > 0) generator.set_state(before);
-    std::shared_ptr<Module> made = make_one(factory, strategy.parameter_device() != nullptr && replica > 0);
+    std::shared_ptr<Module> made = is_central ? make_for_central(factory, replica) : factory();
     if (replica == 0) after = generator.get_state();
     if (replica > 0 && shares_parameters(*state_->modules[0], *made)) made = separate_copy(*state_->modules[0]);
-    if (replica == 0 && strategy.parameter_device() != nullptr) state_->central = keep_once(strategy, *made);
+    if (replica == 0 && is_central) state_->central = keep_once(strategy, *made);
     show_parameters(state_->central, replica, *made);
     if (!strategy.is_default()) made->to(strategy.devices()[replica].torch_device);
     if (replica == 0) take_from_first_worker(strategy, *made);

@@ -23,6 +23,25 @@ bool can_be_shared(const at::Tensor& parameter) {
          parameter.is_floating_point();
 }
 
+/// A gradient of rows whose values are contiguous, which those of a sum are not: they are one number in many places.
+at::Tensor with_plain_values(const at::Tensor& gradient) {
+  const at::Tensor values = gradient._values();
+  if (values.is_contiguous()) return gradient;
+  return at::_sparse_coo_tensor_unsafe(gradient._indices(), values.contiguous(), gradient.sizes());
+}
+
+/// Copies to page-locked memory on the host, in the order of the calling thread's stream.
+at::Tensor fetch(const at::Tensor& tensor) {
+  at::Tensor fetched = at::empty(tensor.sizes(), tensor.options().device(at::kCPU).pinned_memory(true));
+  return fetched.copy_(tensor, /*non_blocking=*/true);
+}
+
+/// The same for a gradient of rows.
+at::Tensor fetch_rows(const at::Tensor& gradient) {
+  const at::NoGradGuard no_grad;
+  return at::_sparse_coo_tensor_unsafe(fetch(gradient._indices()), fetch(gradient._values()), gradient.sizes());
+}
+
 Presence presence_of(const at::Tensor& gradient) {
   return !gradient.defined() ? kAbsent : gradient.is_sparse() ? kSparse : kDense;
 }
@@ -74,9 +93,24 @@ OptimizerCore::State::State(Setup given) : setup(std::move(given)), replicas(set
       if (arena != nullptr && can_be_shared(parameter)) move_to_arena(*arena, parameter);
     }
   }
-  front = setup.factory(setup.groups[0]);
+  front = make_front();
   plan();
   plan_stretches();
+}
+
+/// The optimizer whose options hold for all. It is never stepped: its parameters come later, so that a constructor
+/// which makes state for them at once, as Adagrad's does, makes none.
+std::unique_ptr<torch::optim::Optimizer> OptimizerCore::State::make_front() const {
+  Groups empty;
+  for (const auto& group : setup.groups[0]) {
+    empty.emplace_back(std::vector<at::Tensor>{});
+    if (group.has_options()) empty.back().set_options(group.options().clone());
+  }
+  auto made = setup.factory(std::move(empty));
+  for (size_t g = 0; g < setup.groups[0].size(); ++g) {
+    made->param_groups()[g].params() = setup.groups[0][g].params();
+  }
+  return made;
 }
 
 /// Decides the way of every parameter, and who updates what.
@@ -135,11 +169,11 @@ at::Tensor OptimizerCore::State::offered_gradient(OptimizerReplica& own, size_t 
   if (!gradient.defined()) return gradient;
   const at::Tensor& kept = own.kept[parameter];
   if (gradient.device() != kept.device()) {
-    if (gradient.is_sparse()) return gradient.to(kept.device());
+    if (gradient.is_sparse()) return kept.is_cpu() ? fetch_rows(gradient) : gradient.to(kept.device());
     if (!fetched || !own.buckets->holds(parameter)) fetch_gradient(own, parameter);
     return own.fetched[parameter];
   }
-  if (gradient.is_sparse()) return gradient;
+  if (gradient.is_sparse()) return with_plain_values(gradient);
   const at::Tensor plain = gradient.is_contiguous() ? gradient : gradient.contiguous();
   if (arena == nullptr || !plain.is_cpu() || arena->contains(plain.data_ptr())) return plain;
   const comm::SharedAllocation shared(true);

@@ -106,6 +106,7 @@ struct OptimizerCore::State {
   void make_buckets(int replica, OptimizerReplica& own, const std::vector<char>& present);
 
  private:
+  std::unique_ptr<torch::optim::Optimizer> make_front() const;
   void plan();
   void plan_stretches();
   void meet_workers(int replica, const comm::Call& call, UpdateOffer& mine, const Work& work);

@@ -9,6 +9,7 @@
 #include "lockstep/device/device_scope.h"
 #include "lockstep/device/thread_share.h"
 #include "lockstep/strategy/context.h"
+#include "lockstep/strategy/table_lookup.h"
 #include "lockstep/strategy/workers.h"
 
 namespace lockstep::detail {
@@ -99,6 +100,7 @@ void StrategyImpl::run_team(Team& team, int depth, c10::function_ref<void(int)> 
         ReplicaDeviceScope device(devices_[replica].name);
         ContextGuard context({this, replica, depth, run});
         const comm::SharedAllocation allocation(workers_ && workers_->shares_memory());
+        const TableLookups lookups(devices_[replica].torch_device.is_cpu());
         body(replica);
       },
       [&] {

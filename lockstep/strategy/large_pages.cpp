@@ -1,0 +1,50 @@
+#include "lockstep/strategy/large_pages.h"
+
+#include <cstdint>
+#include <sys/mman.h>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <torch/library.h>
+
+#include "lockstep/strategy/dispatch_mode.h"
+
+namespace lockstep::detail {
+namespace {
+
+constexpr uintptr_t kLargePage = uintptr_t{2} << 20;
+
+thread_local int depth = 0;
+
+void ask_for_large_pages(const at::Tensor& tensor) {
+  const auto first = reinterpret_cast<uintptr_t>(tensor.data_ptr());
+  const uintptr_t begin = (first + kLargePage - 1) / kLargePage * kLargePage;
+  const uintptr_t end = (first + tensor.nbytes()) / kLargePage * kLargePage;
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+}
+
+/// Around the function that makes a tensor, whose values are nobody's yet.
+void make_in_large_pages(const c10::OperatorHandle& make, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  {
+    const c10::impl::ExcludeDispatchKeyGuard once(kModeKey);
+    make.callBoxed(stack);
+  }
+  const at::Tensor made = torch::jit::peek(*stack, 0, 1).toTensor();
+  if (depth > 0 && made.is_cpu() && made.nbytes() >= kLargeBytes) ask_for_large_pages(made);
+}
+
+c10::DispatchKey registered_key() {
+  static const auto* const making = register_mode_functions([](torch::Library& library) {
+    library.impl("empty.memory_format", torch::CppFunction::makeFromBoxedFunction<&make_in_large_pages>());
+  });
+  (void)making;
+  return kModeKey;
+}
+
+}  // namespace
+
+LargePages::LargePages() : guard_(registered_key()) { ++depth; }
+
+LargePages::~LargePages() { --depth; }
+
+}  // namespace lockstep::detail
