@@ -81,7 +81,7 @@ RowUpdate::Source RowUpdate::read(const at::Tensor& gradient) const {
                       "[optimizer] a gradient has its table's dtype: gradient=", dtype_name(gradient.scalar_type()),
                       ", table=", dtype_name(table_.scalar_type()));
   Source source;
-  source.indices = gradient._indices().to(at::kLong).contiguous();
+  source.indices = gradient._indices().contiguous();
   source.values = gradient._values();
   const int64_t count = source.values.size(0);
   if (count > 0 && !source.values[0].is_contiguous()) source.values = source.values.contiguous();
