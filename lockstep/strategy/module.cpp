@@ -80,26 +80,28 @@ using Tensors = std::unordered_set<const c10::TensorImpl*>;
 
 /// Adds the weight of a submodule that looks up rows of it, and whose gradient names rows.
 template <class Embedding>
-void add_table(const Module& submodule, Tensors& tables) {
+void add_table(const StrategyImpl& strategy, const Module& submodule, Tensors& tables) {
   const auto* const embedding = submodule.as<Embedding>();
   if (embedding == nullptr) return;
-  LOCKSTEP_CHECK_IMPLEMENTED(!embedding->options.max_norm(), "[module] an embedding with max_norm writes to its table ",
-                             "when it is read, which replicas that share it must not do: module=", submodule.name(),
+  LOCKSTEP_CHECK_IMPLEMENTED(!embedding->options.max_norm() || strategy.num_local_replicas() == 1,
+                             "[module] an embedding with max_norm writes to its table when it is read, which replicas ",
+                             "that share it must not do: module=", submodule.name(),
+                             ", replicas=", strategy.num_local_replicas(),
                              "; leave max_norm out, or use MirroredStrategy");
   if (embedding->options.sparse()) tables.insert(embedding->weight.unsafeGetTensorImpl());
 }
 
-Tensors tables_of(const Module& module) {
+Tensors tables_of(const StrategyImpl& strategy, const Module& module) {
   Tensors tables;
   for (const auto& submodule : module.modules()) {
-    add_table<torch::nn::EmbeddingImpl>(*submodule, tables);
-    add_table<torch::nn::EmbeddingBagImpl>(*submodule, tables);
+    add_table<torch::nn::EmbeddingImpl>(strategy, *submodule, tables);
+    add_table<torch::nn::EmbeddingBagImpl>(strategy, *submodule, tables);
   }
   return tables;
 }
 
 std::vector<CentralTensor> keep_once(const StrategyImpl& strategy, const Module& first) {
-  const auto tables = tables_of(first);
+  const auto tables = tables_of(strategy, first);
   std::vector<CentralTensor> kept;
   for (const at::Tensor& parameter : first.parameters()) {
     const bool is_table = tables.count(parameter.unsafeGetTensorImpl()) > 0;

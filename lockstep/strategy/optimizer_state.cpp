@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/backends/shm/shm.h"
 #include "lockstep/strategy/context.h"
+#include "lockstep/strategy/gradient_fetch.h"
 
 namespace lockstep::detail {
 namespace {
@@ -23,25 +24,6 @@ bool can_be_shared(const at::Tensor& parameter) {
          parameter.is_floating_point();
 }
 
-/// A gradient of rows whose values are contiguous, which those of a sum are not: they are one number in many places.
-at::Tensor with_plain_values(const at::Tensor& gradient) {
-  const at::Tensor values = gradient._values();
-  if (values.is_contiguous()) return gradient;
-  return at::_sparse_coo_tensor_unsafe(gradient._indices(), values.contiguous(), gradient.sizes());
-}
-
-/// Copies to page-locked memory on the host, in the order of the calling thread's stream.
-at::Tensor fetch(const at::Tensor& tensor) {
-  at::Tensor fetched = at::empty(tensor.sizes(), tensor.options().device(at::kCPU).pinned_memory(true));
-  return fetched.copy_(tensor, /*non_blocking=*/true);
-}
-
-/// The same for a gradient of rows.
-at::Tensor fetch_rows(const at::Tensor& gradient) {
-  const at::NoGradGuard no_grad;
-  return at::_sparse_coo_tensor_unsafe(fetch(gradient._indices()), fetch(gradient._values()), gradient.sizes());
-}
-
 Presence presence_of(const at::Tensor& gradient) {
   return !gradient.defined() ? kAbsent : gradient.is_sparse() ? kSparse : kDense;
 }
@@ -49,16 +31,6 @@ Presence presence_of(const at::Tensor& gradient) {
 }  // namespace
 
 bool has_plain_memory(const at::Tensor& buffer) { return buffer.device().is_cpu() && buffer.is_contiguous(); }
-
-void fetch_gradient(OptimizerReplica& own, size_t parameter) {
-  at::Tensor& fetched = own.fetched[parameter];
-  const at::Tensor& kept = own.kept[parameter];
-  if (!fetched.defined()) {
-    fetched = at::empty(kept.sizes(), kept.options().requires_grad(false).pinned_memory(kept.is_cpu()));
-  }
-  const at::NoGradGuard no_grad;
-  fetched.copy_(own.parameters[parameter].grad(), /*non_blocking=*/true);
-}
 
 void wait_for_stream(c10::Device device) {
   if (device.is_cpu()) return;
@@ -169,8 +141,8 @@ at::Tensor OptimizerCore::State::offered_gradient(OptimizerReplica& own, size_t 
   if (!gradient.defined()) return gradient;
   const at::Tensor& kept = own.kept[parameter];
   if (gradient.device() != kept.device()) {
-    if (gradient.is_sparse()) return kept.is_cpu() ? fetch_rows(gradient) : gradient.to(kept.device());
-    if (!fetched || !own.buckets->holds(parameter)) fetch_gradient(own, parameter);
+    if (gradient.is_sparse()) return fetch_rows(gradient, kept.device());
+    if (!fetched || !own.buckets->holds(parameter)) fetch(gradient, own.fetched[parameter], kept);
     return own.fetched[parameter];
   }
   if (gradient.is_sparse()) return with_plain_values(gradient);
@@ -287,7 +259,7 @@ void OptimizerCore::State::make_buckets(int replica, OptimizerReplica& own, cons
     };
   } else {
     send = [&own](const std::vector<size_t>& parameters) {
-      for (const size_t p : parameters) fetch_gradient(own, p);
+      for (const size_t p : parameters) fetch(own.parameters[p].grad(), own.fetched[p], own.kept[p]);
     };
   }
   own.buckets = std::make_unique<GradientBuckets>(own.parameters, taken, kBytesPerBucket, std::move(send));

@@ -124,9 +124,6 @@ std::vector<char> presence(const OptimizerCore::State::Offers& offers);
 /// The same over all ranks of a group.
 std::vector<char> presence(const comm::Group& group, std::vector<char> local);
 
-/// Copies a gradient to where its parameter is kept, in the order of the calling thread's stream.
-void fetch_gradient(OptimizerReplica& own, size_t parameter);
-
 /// Whether it can be averaged through its address; other buffers go through LibTorch.
 bool has_plain_memory(const at::Tensor& buffer);
 

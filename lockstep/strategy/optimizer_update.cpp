@@ -5,17 +5,11 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/reduce/reduce_kernel.h"
+#include "lockstep/strategy/gradient_fetch.h"
 #include "lockstep/strategy/optimizer_state.h"
 
 /// Inside: the half of an optimizer's state that writes (see optimizer_state.h).
 namespace lockstep::detail {
-namespace {
-
-/// A gradient as rows: what is dense names all of them.
-at::Tensor as_rows(const at::Tensor& gradient) { return gradient.is_sparse() ? gradient : gradient.to_sparse(1); }
-
-}  // namespace
-
 void OptimizerCore::State::choose_ways(OptimizerReplica& own, const std::vector<char>& present) const {
   for (size_t p = 0; p < groups.size(); ++p) {
     if (present[p] != kSparse || own.ways[p] != UpdateWay::kShared) continue;
@@ -175,10 +169,11 @@ void OptimizerCore::State::reduce(int replica, OptimizerReplica& own, const std:
   for (size_t p = 0; p < groups.size(); ++p) {
     if (present[p] == kAbsent || skip[p] != 0) continue;
     at::Tensor& gradient = own.parameters[p].mutable_grad();
-    if (!gradient.defined()) gradient = at::zeros_like(own.parameters[p]);
     if (present[p] == kSparse) {
-      gradient = group.all_reduce(as_rows(gradient), ReduceOp::Sum);
+      gradient =
+          group.all_reduce(gradient.defined() ? as_rows(gradient) : no_rows_of(own.parameters[p]), ReduceOp::Sum);
     } else {
+      if (!gradient.defined()) gradient = at::zeros_like(own.parameters[p]);
       if (!gradient.is_contiguous()) gradient = gradient.contiguous();
       dense.push_back(gradient);
     }

@@ -296,6 +296,25 @@ TEST_P(OptimizerTest, ReducedSparseGradientsUpdateOnce) {
   expect_copies_equal(model);
 }
 
+TEST_P(OptimizerTest, SparseGradientsOfSomeReplicasOnly) {
+  auto scope = strategy.scope();
+  auto model = module<torch::nn::Embedding>(torch::nn::EmbeddingOptions(10, 3).sparse(true));
+  auto sgd = optimizer<torch::optim::SGD>(model, 1.0);
+  const auto before = model->weight.detach().clone();
+  for (const bool reduce_first : {false, true}) {
+    strategy.run([&] {
+      if (get_replica_context().replica_id_in_sync_group() == named.replicas - 1) {
+        model(torch::tensor({3}, torch::kLong).to(named.device)).sum().backward();
+      }
+      if (reduce_first) sgd.reduce_gradients();
+      sgd.step();
+      sgd.zero_grad();
+    });
+  }
+  EXPECT_NEAR((before - model->weight).sum().template item<float>(), 6.0f, 1e-4);
+  expect_copies_equal(model);
+}
+
 TEST_P(OptimizerTest, ClosuresForLbfgs) {
   torch::manual_seed(3);
   Mlp plain;
