@@ -147,10 +147,13 @@ std::vector<at::Tensor> averaged_buffers(const torch::nn::Module& module) {
 
 std::vector<CentralTensor> central_tensors(const ModuleReplicas& module, const OptimizerCore::Groups& of_first) {
   std::vector<CentralTensor> central;
+  if (module.strategy()->parameter_device() == nullptr) return central;
   for (const auto& group : of_first) {
     for (const at::Tensor& parameter : group.params()) {
       const CentralTensor* const kept = module.central_of(parameter);
-      if (kept != nullptr) central.push_back(*kept);
+      LOCKSTEP_CHECK_VALUE(kept != nullptr, "[optimizer] a parameter is not one that the module was made with: shape=",
+                           parameter.sizes(), "; what is kept once is written in place (copy_), not replaced");
+      central.push_back(*kept);
     }
   }
   return central;

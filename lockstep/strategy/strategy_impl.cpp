@@ -38,6 +38,7 @@ StrategyImpl::Team::Team(const StrategyImpl& strategy, int depth)
 StrategyImpl::StrategyImpl(std::vector<LogicalDevice> devices, std::shared_ptr<Workers> workers)
     : devices_(std::move(devices)), workers_(std::move(workers)) {
   apply_machine_defaults();
+  TableLookups::prepare();
   if (workers_) across_ = workers_->make_groups("workers", 1);
   if (workers_ && !workers_->shares_memory()) gradients_ = workers_->make_groups("gradients", num_local_replicas());
   team_ = std::make_unique<Team>(*this, 0);

@@ -92,6 +92,8 @@ c10::DispatchKey registered_key() {
 
 }  // namespace
 
+void TableLookups::prepare() { registered_key(); }
+
 TableLookups::TableLookups(bool on) {
   if (on) guard_.emplace(registered_key());
 }

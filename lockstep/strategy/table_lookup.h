@@ -11,6 +11,9 @@ namespace lockstep::detail {
 /// are the same, to the bit.
 class TableLookups {
  public:
+  /// Tells LibTorch of it; call it once where few threads compute, before the first is made.
+  static void prepare();
+
   explicit TableLookups(bool on);
 
  private:

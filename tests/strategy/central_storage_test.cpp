@@ -181,6 +181,14 @@ TEST_F(CentralStorageTest, RefusesTablesThatAreWrittenWhenTheyAreRead) {
   EXPECT_THROW(module<torch::nn::Embedding>(torch::nn::EmbeddingOptions(4, 2).max_norm(1.0)), c10::NotImplementedError);
 }
 
+TEST_F(CentralStorageTest, ParametersAreWrittenNotReplaced) {
+  const auto strategy = central(2);
+  const auto scope = strategy.scope();
+  auto model = module<torch::nn::Linear>(3, 3);
+  model->weight.set_data(torch::zeros({3, 3}));
+  EXPECT_THROW(optimizer<torch::optim::SGD>(model, 0.5), c10::ValueError);
+}
+
 /// An optimizer that is not known to treat elements alone.
 class Unknown : public torch::optim::SGD {
  public:

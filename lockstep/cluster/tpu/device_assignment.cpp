@@ -29,13 +29,14 @@ void check_num_replicas(const Computation& computation, const MeshShape& mesh, i
   LOCKSTEP_CHECK_VALUE(num_replicas <= room, "[", kOperation,
                        "] so many replicas have no room in the mesh: num_replicas=", num_replicas, ", room for ", room,
                        ", computation_shape=", describe(computation.shape),
-                       ", computation_stride=", describe(computation.stride), ", mesh_shape=", describe(mesh));
+                       ", computation_stride=", describe(computation.stride), ", mesh_shape=", describe(mesh),
+                       "; take fewer replicas, or smaller ones");
 }
 
 void check_degraded(const Topology& topology, const Computation& computation) {
   LOCKSTEP_CHECK_VALUE(computation.stride == kOnes, "[", kOperation,
                        "] a slice with missing devices takes no stride: missing=", topology.missing_devices().size(),
-                       ", computation_stride=", describe(computation.stride));
+                       ", computation_stride=", describe(computation.stride), "; leave the stride out");
 }
 
 int64_t num_devices(const Topology& topology) { return int64_t{topology.num_tasks()} * topology.num_tpus_per_task(); }

@@ -32,7 +32,8 @@ MeshShape footprint_of(const Computation& computation, const MeshShape& mesh) {
   LOCKSTEP_CHECK_VALUE(fits, "[DeviceAssignment::build] the computation must fit into the mesh: footprint=[", needed[0],
                        " ", needed[1], " ", needed[2], " ", needed[3], "], mesh_shape=", describe(mesh),
                        ", computation_shape=", describe(computation.shape),
-                       ", computation_stride=", describe(computation.stride));
+                       ", computation_stride=", describe(computation.stride),
+                       "; make it smaller along that axis, or take a larger slice");
   MeshShape footprint{};
   for (size_t axis = 0; axis < kMeshRank; ++axis) footprint[axis] = static_cast<int>(needed[axis]);
   return footprint;
