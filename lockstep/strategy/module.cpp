@@ -9,8 +9,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/strategy/before_run.h"
 #include "lockstep/strategy/central_tensor.h"
-#include "lockstep/strategy/large_pages.h"
-#include "lockstep/strategy/skip_draws.h"
+#include "lockstep/strategy/dispatch/large_pages.h"
+#include "lockstep/strategy/dispatch/skip_draws.h"
 #include "lockstep/strategy/strategy_impl.h"
 
 namespace lockstep::detail {

@@ -9,7 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/strategy/optimizer.h"
-#include "lockstep/strategy/optimizer_state.h"
+#include "lockstep/strategy/update/optimizer_state.h"
 #include "lockstep/strategy/variable_impl.h"
 
 namespace lockstep::detail {

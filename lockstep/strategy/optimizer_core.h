@@ -10,7 +10,6 @@
 #include "lockstep/api.h"
 #include "lockstep/strategy/central_tensor.h"
 #include "lockstep/strategy/strategy_impl.h"
-#include "lockstep/strategy/update_plan.h"
 
 /// Inside: how gradients become updates, for any optimizer of LibTorch.
 ///

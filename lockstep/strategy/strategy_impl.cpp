@@ -9,7 +9,7 @@
 #include "lockstep/device/device_scope.h"
 #include "lockstep/device/thread_share.h"
 #include "lockstep/strategy/context.h"
-#include "lockstep/strategy/table_lookup.h"
+#include "lockstep/strategy/dispatch/table_lookup.h"
 #include "lockstep/strategy/workers.h"
 
 namespace lockstep::detail {

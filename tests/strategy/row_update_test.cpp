@@ -1,4 +1,4 @@
-#include "lockstep/strategy/row_update.h"
+#include "lockstep/strategy/update/row_update.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "lockstep/strategy/update_plan.h"
+#include "lockstep/strategy/update/update_plan.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "lockstep/strategy/gradient_fetch.h"
+#include "lockstep/strategy/update/gradient_fetch.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

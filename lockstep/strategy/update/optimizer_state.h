@@ -4,11 +4,11 @@
 #include <memory>
 #include <vector>
 
-#include "lockstep/strategy/gradient_buckets.h"
 #include "lockstep/strategy/optimizer_core.h"
-#include "lockstep/strategy/row_update.h"
-#include "lockstep/strategy/shared_update.h"
-#include "lockstep/strategy/update_offer.h"
+#include "lockstep/strategy/update/gradient_buckets.h"
+#include "lockstep/strategy/update/row_update.h"
+#include "lockstep/strategy/update/shared_update.h"
+#include "lockstep/strategy/update/update_offer.h"
 
 /// Inside: what an optimizer knows of its parameters and replicas (see optimizer_core.h).
 namespace lockstep::detail {

@@ -1,4 +1,4 @@
-#include "lockstep/strategy/row_update.h"
+#include "lockstep/strategy/update/row_update.h"
 
 #include <algorithm>
 #include <typeinfo>
@@ -10,10 +10,10 @@
 #include "lockstep/base/dtype_name.h"
 #include "lockstep/base/error.h"
 #include "lockstep/device/thread_share.h"
-#include "lockstep/strategy/row_block.h"
-#include "lockstep/strategy/row_kernel.h"
-#include "lockstep/strategy/row_list.h"
-#include "lockstep/strategy/row_state.h"
+#include "lockstep/strategy/update/row_block.h"
+#include "lockstep/strategy/update/row_kernel.h"
+#include "lockstep/strategy/update/row_list.h"
+#include "lockstep/strategy/update/row_state.h"
 
 namespace lockstep::detail {
 namespace {

@@ -1,4 +1,4 @@
-#include "lockstep/strategy/dispatch_mode.h"
+#include "lockstep/strategy/dispatch/dispatch_mode.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>

@@ -5,8 +5,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/reduce/reduce_kernel.h"
-#include "lockstep/strategy/gradient_fetch.h"
-#include "lockstep/strategy/optimizer_state.h"
+#include "lockstep/strategy/update/gradient_fetch.h"
+#include "lockstep/strategy/update/optimizer_state.h"
 
 /// Inside: the half of an optimizer's state that writes (see optimizer_state.h).
 namespace lockstep::detail {

@@ -1,4 +1,4 @@
-#include "lockstep/strategy/row_list.h"
+#include "lockstep/strategy/update/row_list.h"
 
 #include <algorithm>
 #include <bit>

@@ -8,7 +8,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/optim/optimizer.h>
 
-#include "lockstep/strategy/row_state.h"
+#include "lockstep/strategy/update/row_state.h"
 
 /// Inside: LibTorch's optimizers on rows that were put together (see row_update.h).
 namespace lockstep::detail {

@@ -7,8 +7,8 @@
 
 #include <torch/optim/optimizer.h>
 
-#include "lockstep/strategy/update_offer.h"
-#include "lockstep/strategy/update_plan.h"
+#include "lockstep/strategy/update/update_offer.h"
+#include "lockstep/strategy/update/update_plan.h"
 
 /// Inside: one replica's part of the shared update (see optimizer_core.h).
 namespace lockstep::detail {

@@ -1,4 +1,4 @@
-#include "lockstep/strategy/update_offer.h"
+#include "lockstep/strategy/update/update_offer.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

@@ -1,10 +1,10 @@
-#include "lockstep/strategy/skip_draws.h"
+#include "lockstep/strategy/dispatch/skip_draws.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <torch/library.h>
 
-#include "lockstep/strategy/dispatch_mode.h"
+#include "lockstep/strategy/dispatch/dispatch_mode.h"
 
 namespace lockstep::detail {
 namespace {

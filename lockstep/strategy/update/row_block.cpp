@@ -1,11 +1,11 @@
-#include "lockstep/strategy/row_block.h"
+#include "lockstep/strategy/update/row_block.h"
 
 #include <algorithm>
 
 #include <ATen/ATen.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/strategy/update_plan.h"
+#include "lockstep/strategy/update/update_plan.h"
 
 namespace lockstep::detail {
 namespace {

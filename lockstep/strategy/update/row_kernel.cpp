@@ -1,4 +1,4 @@
-#include "lockstep/strategy/row_kernel.h"
+#include "lockstep/strategy/update/row_kernel.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "lockstep/strategy/gradient_buckets.h"
+#include "lockstep/strategy/update/gradient_buckets.h"
 
 #include <condition_variable>
 #include <exception>

@@ -1,4 +1,4 @@
-#include "lockstep/strategy/optimizer_state.h"
+#include "lockstep/strategy/update/optimizer_state.h"
 
 #include <algorithm>
 
@@ -9,7 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/backends/shm/shm.h"
 #include "lockstep/strategy/context.h"
-#include "lockstep/strategy/gradient_fetch.h"
+#include "lockstep/strategy/update/gradient_fetch.h"
 
 namespace lockstep::detail {
 namespace {

@@ -1,4 +1,4 @@
-#include "lockstep/strategy/table_lookup.h"
+#include "lockstep/strategy/dispatch/table_lookup.h"
 
 #include <algorithm>
 #include <cstring>
@@ -9,7 +9,7 @@
 #include <torch/library.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/strategy/dispatch_mode.h"
+#include "lockstep/strategy/dispatch/dispatch_mode.h"
 
 namespace lockstep::detail {
 namespace {

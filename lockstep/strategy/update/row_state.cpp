@@ -1,4 +1,4 @@
-#include "lockstep/strategy/row_state.h"
+#include "lockstep/strategy/update/row_state.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -5,7 +5,7 @@
 
 #include <c10/core/ScalarType.h>
 
-#include "lockstep/strategy/row_list.h"
+#include "lockstep/strategy/update/row_list.h"
 
 /// Inside: loops over rows of a table (see row_update.h).
 namespace lockstep::detail {

@@ -1,4 +1,4 @@
-#include "lockstep/strategy/shared_update.h"
+#include "lockstep/strategy/update/shared_update.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "lockstep/strategy/large_pages.h"
+#include "lockstep/strategy/dispatch/large_pages.h"
 
 #include <cstdint>
 #include <sys/mman.h>
@@ -7,7 +7,7 @@
 #include <ATen/core/stack.h>
 #include <torch/library.h>
 
-#include "lockstep/strategy/dispatch_mode.h"
+#include "lockstep/strategy/dispatch/dispatch_mode.h"
 
 namespace lockstep::detail {
 namespace {
