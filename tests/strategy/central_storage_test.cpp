@@ -207,7 +207,18 @@ TEST_F(CentralStorageTest, OptimizersThatAreNotKnownUpdateOnce) {
   }
 }
 
-/// The page has "compute_devices=['CPU:0', 'GPU:0'], parameter_device='CPU:0'".
+/// The page's example of reduce has "compute_devices=['CPU:0', 'GPU:0'], parameter_device='CPU:0'".
+TEST_F(CentralStorageTest, ReducesWhatACpuAndAGpuReturn) {
+  if (list_physical_devices("GPU").empty()) GTEST_SKIP() << "needs a GPU";
+  const CentralStorageStrategy strategy({"CPU:0", "GPU:0"}, "CPU:0");
+  for (const auto& x : strategy.distribute_dataset(data::range(8).batch(8))) {
+    const auto result = strategy.run([](const at::Tensor& val) { return val; }, x);
+    EXPECT_TRUE(result[0].is_cpu() && result[1].is_cuda());
+    EXPECT_TRUE(strategy.reduce(ReduceOp::Sum, result, std::nullopt).equal(torch::tensor({4, 6, 8, 10})));
+    EXPECT_EQ(strategy.reduce(ReduceOp::Sum, result, 0).item<int64_t>(), 28);
+  }
+}
+
 TEST_F(CentralStorageTest, ComputesOnACpuAndAGpuAtOnce) {
   if (list_physical_devices("GPU").empty()) GTEST_SKIP() << "needs a GPU";
   const CentralStorageStrategy strategy({"CPU:0", "GPU:0"}, "CPU:0");
