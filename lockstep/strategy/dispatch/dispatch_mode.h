@@ -22,8 +22,8 @@ inline constexpr c10::DispatchKey kModeKey = c10::DispatchKey::DeferredInit;
 /// unused.
 inline constexpr size_t kLargeBytes = size_t{64} << 20;
 
-/// Registers functions of LibTorch's namespace `aten` under the key, for as long as the process lives. Returns what
-/// holds them, for a static variable of the caller, who does it once and before the key is included.
-torch::Library* register_mode_functions(const std::function<void(torch::Library&)>& add);
+/// Registers functions of LibTorch's namespace `aten` under the key, for as long as the process lives. Returns true,
+/// for a static variable of the caller, who does it once and before the key is included.
+bool register_mode_functions(const std::function<void(torch::Library&)>& add);
 
 }  // namespace lockstep::detail

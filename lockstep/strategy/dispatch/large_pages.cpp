@@ -34,10 +34,9 @@ void make_in_large_pages(const c10::OperatorHandle& make, c10::DispatchKeySet, t
 }
 
 c10::DispatchKey registered_key() {
-  static const auto* const making = register_mode_functions([](torch::Library& library) {
+  [[maybe_unused]] static const bool making = register_mode_functions([](torch::Library& library) {
     library.impl("empty.memory_format", torch::CppFunction::makeFromBoxedFunction<&make_in_large_pages>());
   });
-  (void)making;
   return kModeKey;
 }
 

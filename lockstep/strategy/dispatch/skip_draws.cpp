@@ -29,12 +29,11 @@ void draw_unless_large(const c10::OperatorHandle& draw, c10::DispatchKeySet, tor
 }
 
 c10::DispatchKey registered_key() {
-  static const auto* const drawing = register_mode_functions([](torch::Library& library) {
+  [[maybe_unused]] static const bool drawing = register_mode_functions([](torch::Library& library) {
     for (const char* draw : {"normal_", "uniform_"}) {
       library.impl(draw, torch::CppFunction::makeFromBoxedFunction<&draw_unless_large>());
     }
   });
-  (void)drawing;
   return kModeKey;
 }
 

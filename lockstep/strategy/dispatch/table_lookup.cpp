@@ -84,9 +84,8 @@ at::Tensor embedding(const at::Tensor& table, const at::Tensor& ids, int64_t pad
 }
 
 c10::DispatchKey registered_key() {
-  static const auto* const looking_up =
+  [[maybe_unused]] static const bool looking_up =
       register_mode_functions([](torch::Library& library) { library.impl("embedding", TORCH_FN(embedding)); });
-  (void)looking_up;
   return kModeKey;
 }
 
