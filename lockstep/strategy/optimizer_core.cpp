@@ -13,6 +13,16 @@
 #include "lockstep/strategy/variable_impl.h"
 
 namespace lockstep::detail {
+namespace {
+
+/// Tells autograd that tensors were written, which it cannot see.
+void count_write(const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+  }
+}
+
+}  // namespace
 
 OptimizerCore::OptimizerCore(Setup setup) : state_(std::make_unique<State>(std::move(setup))) {}
 
@@ -62,11 +72,8 @@ void OptimizerCore::step() {
   state_->update_others(replica, own, present);
   if (state_->several()) state_->average_other_buffers(replica, own);
   if (state_->computes_elsewhere(own) && !own.buckets) state_->make_buckets(replica, own, present);
-  for (const auto* written : {&own.parameters, &own.kept}) {
-    for (const at::Tensor& tensor : *written) {
-      if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
-    }
-  }
+  count_write(own.parameters);
+  if (state_->is_central()) count_write(own.kept);
 }
 
 at::Tensor OptimizerCore::step(const std::function<at::Tensor()>& closure) {

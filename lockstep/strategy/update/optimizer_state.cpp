@@ -85,6 +85,12 @@ std::unique_ptr<torch::optim::Optimizer> OptimizerCore::State::make_front() cons
   return made;
 }
 
+std::unique_ptr<torch::optim::Optimizer> OptimizerCore::State::make_for_one(at::Tensor parameter, size_t group) const {
+  Groups one;
+  one.emplace_back(std::vector<at::Tensor>{std::move(parameter)}, front->param_groups()[group].options().clone());
+  return setup.factory(std::move(one));
+}
+
 /// Decides the way of every parameter, and who updates what.
 void OptimizerCore::State::plan() {
   std::vector<UpdateWay> ways(groups.size(), UpdateWay::kShared);
@@ -98,11 +104,7 @@ void OptimizerCore::State::plan() {
     element_bytes.push_back(replicas[0].kept[p].element_size());
   }
   const auto chunks = plan_updates(sizes, element_bytes, num_owners());
-  const auto make = [this](at::Tensor slice, size_t group) {
-    Groups one;
-    one.emplace_back(std::vector<at::Tensor>{std::move(slice)}, front->param_groups()[group].options().clone());
-    return setup.factory(std::move(one));
-  };
+  const auto make = [this](at::Tensor slice, size_t group) { return make_for_one(std::move(slice), group); };
   for (int r = 0; r < num_replicas(); ++r) {
     replicas[r].ways = ways;
     replicas[r].shared = std::make_unique<SharedUpdate>(chunks[owner_of(r)], replicas[r].kept, groups, make);

@@ -107,6 +107,8 @@ struct OptimizerCore::State {
 
  private:
   std::unique_ptr<torch::optim::Optimizer> make_front() const;
+  /// An optimizer of a group's kind for one tensor: a part of a parameter, or what stands for rows of it.
+  std::unique_ptr<torch::optim::Optimizer> make_for_one(at::Tensor parameter, size_t group) const;
   void plan();
   void plan_stretches();
   void meet_workers(int replica, const comm::Call& call, UpdateOffer& mine, const Work& work);

@@ -23,12 +23,7 @@ void OptimizerCore::State::choose_ways(OptimizerReplica& own, const std::vector<
 RowUpdate& OptimizerCore::State::rows_of(int replica, OptimizerReplica& own, size_t parameter) {
   std::unique_ptr<RowUpdate>& rows = own.rows[parameter];
   if (!rows) {
-    const auto make = [&](at::Tensor stand_in) {
-      Groups one;
-      one.emplace_back(std::vector<at::Tensor>{std::move(stand_in)},
-                       front->param_groups()[groups[parameter]].options().clone());
-      return setup.factory(std::move(one));
-    };
+    const auto make = [&](at::Tensor stand_in) { return make_for_one(std::move(stand_in), groups[parameter]); };
     rows = has_workers() ? std::make_unique<RowUpdate>(own.kept[parameter], 0, 1, make)
                          : std::make_unique<RowUpdate>(own.kept[parameter], replica, num_replicas(), make);
   }
