@@ -51,7 +51,7 @@ Topology without_hosts(const Topology& topology, std::vector<int> hosts) {
                          "[doctor] there is no such host: --missing-hosts=", host, ", hosts=", topology.num_tasks());
     devices.erase(devices.begin() + host);
   }
-  return Topology({topology.mesh_shape().begin(), topology.mesh_shape().end()}, std::move(devices));
+  return Topology(tpu::listed(topology.mesh_shape()), std::move(devices));
 }
 
 /// What each core of a mesh shows.

@@ -1,5 +1,6 @@
 #include "lockstep/cluster/launcher.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <map>
@@ -40,6 +41,16 @@ std::optional<SourcedAddress> given_coordinator(const Environment& environment) 
   const int port = parsed("port of LOCKSTEP_COORDINATOR", text->substr(colon + 1), 1);
   LOCKSTEP_CHECK_VALUE(port <= 65535, "[environment] a port is at most 65535: LOCKSTEP_COORDINATOR=\"", *text, "\"");
   return SourcedAddress{*text, "LOCKSTEP_COORDINATOR"};
+}
+
+std::vector<std::string> split_at_commas(const std::string& text) {
+  std::vector<std::string> parts;
+  for (size_t start = 0; !text.empty() && start <= text.size();) {
+    const size_t end = std::min(text.find(',', start), text.size());
+    parts.push_back(text.substr(start, end - start));
+    start = end + 1;
+  }
+  return parts;
 }
 
 std::string host_and_port(const std::string& host, int port) {

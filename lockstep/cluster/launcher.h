@@ -26,6 +26,9 @@ struct SourcedAddress {
 /// Returns "host:port" as LOCKSTEP_COORDINATOR has it, or nothing.
 std::optional<SourcedAddress> given_coordinator(const Environment& environment);
 
+/// Returns what stands between commas, empty parts included; nothing of an empty text.
+std::vector<std::string> split_at_commas(const std::string& text);
+
 /// Joins a host and a port; an IPv6 address gets brackets.
 std::string host_and_port(const std::string& host, int port);
 

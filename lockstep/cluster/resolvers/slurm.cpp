@@ -83,16 +83,6 @@ std::map<std::string, int> jobs_of(const SlurmOptions& options, int num_places) 
   return jobs;
 }
 
-std::vector<std::string> split_at_commas(const std::string& text) {
-  std::vector<std::string> parts;
-  for (size_t start = 0; !text.empty() && start <= text.size();) {
-    const size_t end = std::min(text.find(',', start), text.size());
-    parts.push_back(text.substr(start, end - start));
-    start = end + 1;
-  }
-  return parts;
-}
-
 /// Counts nvidia0, nvidia1, … in a folder of devices.
 int count_cards(const std::string& folder) {
   int count = 0;
@@ -104,7 +94,7 @@ int count_cards(const std::string& folder) {
 /// Returns the ids of a host's GPUs, as CUDA_VISIBLE_DEVICES takes them.
 std::vector<std::string> gpus_of_host(const SlurmOptions& options) {
   const auto visible = options.variables.get("CUDA_VISIBLE_DEVICES");
-  std::vector<std::string> ids = split_at_commas(visible.value_or(""));
+  std::vector<std::string> ids = detail::split_at_commas(visible.value_or(""));
   const int known = visible ? static_cast<int>(ids.size())
                             : detail::optional_number(options.variables, "SLURM_GPUS_ON_NODE")
                                   .value_or(options.gpus_per_node ? 0 : count_cards(options.device_folder));

@@ -1,6 +1,5 @@
 #include "lockstep/cluster/resolvers/tpu.h"
 
-#include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
@@ -57,11 +56,9 @@ std::string with_port(std::string address) {
 
 std::vector<std::string> addresses_of(const std::string& text) {
   std::vector<std::string> addresses;
-  for (size_t start = 0; start <= text.size();) {
-    const size_t end = std::min(text.find(',', start), text.size());
-    LOCKSTEP_CHECK_VALUE(end > start, "[TPUClusterResolver] an address is empty: tpu=\"", text, "\"");
-    addresses.push_back(with_port(text.substr(start, end - start)));
-    start = end + 1;
+  for (const std::string& address : detail::split_at_commas(text)) {
+    LOCKSTEP_CHECK_VALUE(!address.empty(), "[TPUClusterResolver] an address is empty: tpu=\"", text, "\"");
+    addresses.push_back(with_port(address));
   }
   return addresses;
 }

@@ -47,8 +47,6 @@ std::optional<Sizes> sizes_of(const std::optional<Variable>& variable) {
 
 std::string chips_text(const MeshShape& shape) { return c10::str(shape[0], "x", shape[1], "x", shape[2]); }
 
-std::vector<int> listed(const MeshShape& shape) { return {shape.begin(), shape.end()}; }
-
 /// All that the environment says.
 struct Description {
   std::optional<Sizes> processes;

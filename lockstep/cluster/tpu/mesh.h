@@ -26,6 +26,9 @@ inline constexpr int64_t kMaxMeshCores = int64_t{1} << 20;
 /// Returns how many cores there are in a mesh, or in a block of one. It must have been checked.
 LOCKSTEP_API int64_t num_cores(const MeshShape& shape);
 
+/// Returns the four sizes as users give them.
+inline std::vector<int> listed(const MeshShape& shape) { return {shape.begin(), shape.end()}; }
+
 /// Returns "[2 2 1 2]".
 LOCKSTEP_API std::string describe(const MeshShape& shape);
 

@@ -12,8 +12,6 @@ namespace {
 
 bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
-std::vector<int> whole(const MeshShape& shape) { return {shape.begin(), shape.end()}; }
-
 Topology topology_of_sizes(std::string_view text, const std::vector<int>& chips_per_host) {
   std::vector<int> mesh = parse_sizes("topology", text);
   LOCKSTEP_CHECK_VALUE(mesh.size() >= 2 && mesh.size() <= kMeshRank,
@@ -48,7 +46,7 @@ Topology topology_from_text(std::string_view text, const std::vector<int>& chips
   if (is_digit(text.front())) return topology_of_sizes(text, chips_per_host);
   const MeshShape mesh = mesh_of_type(text);
   const MeshShape host = usual_host(mesh, find_accelerator_type(text)->has_large_hosts);
-  return Topology::slice(whole(mesh), chips_per_host.empty() ? whole(host) : chips_per_host);
+  return Topology::slice(listed(mesh), chips_per_host.empty() ? listed(host) : chips_per_host);
 }
 
 }  // namespace lockstep::tpu

@@ -1,7 +1,5 @@
 #include "lockstep/cluster/tpu/slice_workers.h"
 
-#include <algorithm>
-
 #include "lockstep/base/error.h"
 #include "lockstep/cluster/launcher.h"
 
@@ -12,12 +10,9 @@ constexpr const char* kProcesses = "TPU_PROCESS_ADDRESSES";
 constexpr const char* kHosts = "TPU_WORKER_HOSTNAMES";
 
 SliceWorkers split(const std::string& variable, const std::string& text) {
-  SliceWorkers workers{{}, variable};
-  for (size_t start = 0; start <= text.size();) {
-    const size_t end = std::min(text.find(',', start), text.size());
-    LOCKSTEP_CHECK_VALUE(end > start, "[environment] a worker has no name: ", variable, "=\"", text, "\"");
-    workers.addresses.push_back(text.substr(start, end - start));
-    start = end + 1;
+  SliceWorkers workers{lockstep::detail::split_at_commas(text), variable};
+  for (const std::string& address : workers.addresses) {
+    LOCKSTEP_CHECK_VALUE(!address.empty(), "[environment] a worker has no name: ", variable, "=\"", text, "\"");
   }
   return workers;
 }

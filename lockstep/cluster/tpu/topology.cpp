@@ -141,7 +141,7 @@ std::string Topology::tpu_device_name_at_coordinates(const MeshCoordinates& plac
 
 std::string Topology::serialized() const {
   if (!read_from_.empty()) return read_from_;
-  return write_topology_message({{mesh_.begin(), mesh_.end()}, devices_});
+  return write_topology_message({listed(mesh_), devices_});
 }
 
 bool Topology::operator==(const Topology& other) const { return mesh_ == other.mesh_ && devices_ == other.devices_; }
