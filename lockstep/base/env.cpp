@@ -33,6 +33,8 @@ constexpr std::array kVariables{
     Variable{"LOCKSTEP_NUM_WORKERS", "", "Number of pods of an indexed Job of Kubernetes that train together."},
     Variable{"LOCKSTEP_ONEDNN", "",
              "Whether LibTorch may use oneDNN: 1 or 0. Unset: yes, except on Arm, where it is slower."},
+    Variable{"LOCKSTEP_PJRT_PLUGIN", "",
+             "File of the PJRT plugin that XLA's programs run on, or its folder. Unset: one beside the library."},
     Variable{"LOCKSTEP_RESTART", "0", "How often lockstep run has restarted this job; it sets it."},
     Variable{"LOCKSTEP_SERVICE", "", "Headless service through which pods of an indexed Job find each other."},
     Variable{"LOCKSTEP_TLS_CA", "", "File with the certificate of the authority that Gloo's peers must show."},

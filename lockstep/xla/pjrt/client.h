@@ -144,6 +144,7 @@ class LOCKSTEP_API Client {
   struct State;
   explicit Client(std::unique_ptr<State> state);
   ~Client();
+  static Client* make(const std::string& path, int num_cpu_devices);
   std::unique_ptr<State> state_;
 };
 

@@ -1,0 +1,72 @@
+#include <numeric>
+#include <utility>
+
+#include <c10/util/SmallVector.h>
+
+#include "lockstep/xla/pjrt/client_state.h"
+
+namespace lockstep::xla {
+
+using c_api::Block;
+using c_api::Slot;
+
+namespace {
+
+using DimensionOrder = c10::SmallVector<int64_t, 8>;
+
+/// Dimensions from the last to the first: how contiguous tensors lie in memory.
+DimensionOrder row_major(const Plugin& plugin, void* buffer) {
+  Block<c_api::Dimensions> block;
+  block->buffer = buffer;
+  plugin.call(Slot::kBufferDimensions, block, "download");
+  DimensionOrder order(block->num_dims);
+  std::iota(order.rbegin(), order.rend(), int64_t{0});
+  return order;
+}
+
+}  // namespace
+
+Buffer::Buffer(Buffer&& other) noexcept : client_(other.client_), handle_(std::exchange(other.handle_, nullptr)) {}
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  std::swap(client_, other.client_);
+  std::swap(handle_, other.handle_);
+  return *this;
+}
+
+Buffer::~Buffer() {
+  if (handle_ != nullptr) client_->state_->plugin.destroy(Slot::kBufferDestroy, handle_);
+}
+
+size_t Buffer::device_bytes() const {
+  Block<c_api::SizeOfObject> block;
+  block->object = handle_;
+  client_->state_->plugin.call(Slot::kBufferOnDeviceSize, block, "buffer");
+  return block->result;
+}
+
+void Buffer::download(void* to, size_t bytes) const {
+  if (bytes == 0) return;
+  const Plugin& plugin = client_->state_->plugin;
+  // A compiler may order the dimensions of a result as it likes.
+  const DimensionOrder order = row_major(plugin, handle_);
+  Block<c_api::MemoryLayout> layout;
+  layout->type = c_api::kTiledLayout;
+  layout->tiled.header.size = sizeof(c_api::TiledLayout);
+  layout->tiled.minor_to_major = order.data();
+  layout->tiled.num_dims = order.size();
+  Block<c_api::BufferToHost> block;
+  block->buffer = handle_;
+  block->host_layout = layout.get();
+  block->destination = to;
+  block->destination_size = bytes;
+  plugin.call(Slot::kBufferToHostBuffer, block, "download");
+  plugin.await(block->event, "download");
+}
+
+void Buffer::wait() const {
+  const Plugin& plugin = client_->state_->plugin;
+  plugin.await(plugin.object(Slot::kBufferReadyEvent, handle_, "buffer"), "execute");
+}
+
+}  // namespace lockstep::xla

@@ -1,0 +1,170 @@
+#include "lockstep/xla/pjrt/client.h"
+
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/xla/pjrt/client_state.h"
+#include "lockstep/xla/pjrt/compile_options.h"
+#include "lockstep/xla/pjrt/devices.h"
+
+namespace lockstep::xla {
+
+using c_api::Block;
+using c_api::Slot;
+
+namespace {
+
+constexpr std::string_view kCpu = "cpu";
+
+/// Returns the file that was asked for, or the one that is found, as one path for all its names.
+std::string resolve(const std::string& plugin) {
+  if (!plugin.empty()) {
+    std::error_code absent;
+    const auto path = std::filesystem::canonical(plugin, absent);
+    return absent ? plugin : path.string();
+  }
+  std::vector<std::string> searched;
+  std::string found = find_plugin(&searched);
+  LOCKSTEP_CHECK_VALUE(!found.empty(), "[xla] no plugin was found, in ", c10::Join(", ", searched), "; ",
+                       how_to_get_a_plugin());
+  return found;
+}
+
+void* create_client(const Plugin& plugin, int num_cpu_devices) {
+  constexpr std::string_view kCount = "cpu_device_count";
+  c_api::NamedValue option{};
+  option.header.size = sizeof(option);
+  option.name = kCount.data();
+  option.name_size = kCount.size();
+  option.type = c_api::ValueType::kInt64;
+  option.integer = num_cpu_devices;
+  option.value_size = 1;
+  Block<c_api::ClientCreate> block;
+  block->options = num_cpu_devices > 0 ? &option : nullptr;
+  block->num_options = num_cpu_devices > 0 ? 1 : 0;
+  plugin.call(Slot::kClientCreate, block, "client");
+  return block->client;
+}
+
+/// Only plugins for CPUs know how many devices they shall have, and there is no client yet to ask what it is: known
+/// names of others are not asked, and who does not know the option is asked again without.
+void* start(const Plugin& plugin, int num_cpu_devices) {
+  const std::string file = std::filesystem::path(plugin.path()).filename();
+  const bool has_own_devices = file.find("tpu") != std::string::npos || file.find("cuda") != std::string::npos;
+  if (has_own_devices) return create_client(plugin, 0);
+  if (file.find(kCpu) != std::string::npos) return create_client(plugin, num_cpu_devices);
+  try {
+    return create_client(plugin, num_cpu_devices);
+  } catch (const c10::Error&) {
+    return create_client(plugin, 0);
+  }
+}
+
+void check_device_ids(const std::vector<std::vector<int>>& device_ids) {
+  LOCKSTEP_CHECK_VALUE(!device_ids.empty() && !device_ids.front().empty(),
+                       "[xla compile] a program needs one device at least: replicas=", device_ids.size());
+  for (const auto& replica : device_ids) {
+    LOCKSTEP_CHECK_VALUE(replica.size() == device_ids.front().size(),
+                         "[xla compile] every replica must have as many partitions as the first: partitions=",
+                         replica.size(), ", of the first=", device_ids.front().size());
+  }
+}
+
+size_t count_results(const Plugin& plugin, void* loaded) {
+  void* const description = plugin.object(Slot::kLoadedExecutableGetExecutable, loaded, "compile");
+  Block<c_api::SizeOfObject> block;
+  block->object = description;
+  plugin.call(Slot::kExecutableNumOutputs, block, "compile");
+  plugin.destroy(Slot::kExecutableDestroy, description);
+  return block->result;
+}
+
+}  // namespace
+
+Client::Client(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Client::~Client() = default;
+
+Client& Client::open(const ClientOptions& options) {
+  static std::mutex mutex;
+  static auto* const clients = new std::map<std::string, Client*>;
+  LOCKSTEP_CHECK_VALUE(options.num_cpu_devices > 0,
+                       "[xla] there must be one device at least: num_cpu_devices=", options.num_cpu_devices);
+  const std::string path = resolve(options.plugin);
+  const std::lock_guard lock(mutex);
+  auto& client = (*clients)[path];
+  if (client == nullptr) client = make(path, options.num_cpu_devices);
+  const int open_with = client->state_->num_cpu_devices;
+  LOCKSTEP_CHECK_VALUE(client->platform() != kCpu || open_with == options.num_cpu_devices,
+                       "[xla] a process opens a plugin once, and this one is open with another number of devices: "
+                       "num_cpu_devices=",
+                       options.num_cpu_devices, ", open with=", open_with, ", plugin=", path,
+                       "; ask for the same number everywhere");
+  return *client;
+}
+
+Client* Client::make(const std::string& path, int num_cpu_devices) {
+  const Plugin& plugin = Plugin::load(path);
+  auto state = std::make_unique<State>(plugin);
+  state->client = start(plugin, num_cpu_devices);
+  state->platform = plugin.text(Slot::kClientPlatformName, state->client, "client");
+  state->platform_version = plugin.text(Slot::kClientPlatformVersion, state->client, "client");
+  for (auto& [info, handle] : own_devices(plugin, state->client)) {
+    state->devices.push_back(std::move(info));
+    state->device_handles.push_back(handle);
+  }
+  state->num_cpu_devices = num_cpu_devices;
+  if (state->platform == kCpu) state->hidden_sve = cure_hidden_sve(plugin.module());
+  return new Client(std::move(state));
+}
+
+const std::string& Client::plugin() const { return state_->plugin.path(); }
+std::string Client::api_version() const { return state_->plugin.version(); }
+const std::string& Client::platform() const { return state_->platform; }
+const std::string& Client::platform_version() const { return state_->platform_version; }
+const std::vector<DeviceInfo>& Client::devices() const { return state_->devices; }
+
+Executable Client::compile(const std::string& stablehlo, const std::vector<std::vector<int>>& device_ids) const {
+  check_device_ids(device_ids);
+  LOCKSTEP_CHECK_IMPLEMENTED(
+      state_->hidden_sve != HiddenSve::kNotCured,
+      "[xla compile] this machine hides the SVE of its cores, and the plugin's compiler would use it all the same: "
+      "plugin=",
+      plugin(), "; take a machine that shows SVE, or another plugin");
+  constexpr std::string_view kFormat = "mlir";
+  const std::string options = compile_options(device_ids);
+  Block<c_api::Program> program;
+  program->code = const_cast<char*>(stablehlo.data());
+  program->code_size = stablehlo.size();
+  program->format = kFormat.data();
+  program->format_size = kFormat.size();
+  Block<c_api::Compile> block;
+  block->client = state_->client;
+  block->program = program.get();
+  block->options = options.data();
+  block->options_size = options.size();
+  state_->plugin.call(Slot::kClientCompile, block, "compile");
+  return Executable(*this, block->executable, count_results(state_->plugin, block->executable));
+}
+
+Buffer Client::upload(const void* data, ElementType type, const std::vector<int64_t>& dims, int device) const {
+  LOCKSTEP_CHECK_INDEX(device >= 0 && static_cast<size_t>(device) < state_->device_handles.size(),
+                       "[xla upload] there is no such device: device=", device,
+                       ", devices=", state_->device_handles.size());
+  Block<c_api::BufferFromHost> block;
+  block->client = state_->client;
+  block->data = data;
+  block->type = static_cast<int>(type);
+  block->dims = dims.data();
+  block->num_dims = dims.size();
+  block->semantics = c_api::kImmutableOnlyDuringCall;
+  block->device = state_->device_handles[static_cast<size_t>(device)];
+  state_->plugin.call(Slot::kClientBufferFromHostBuffer, block, "upload");
+  Buffer buffer(*this, block->buffer);
+  state_->plugin.await(block->done_with_host_buffer, "upload");
+  return buffer;
+}
+
+}  // namespace lockstep::xla
