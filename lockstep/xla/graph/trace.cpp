@@ -1,0 +1,149 @@
+#include "lockstep/xla/graph/trace.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "lockstep/base/error.h"
+#include "lockstep/xla/graph/size_attributes.h"
+
+namespace lockstep::xla {
+namespace {
+
+class Hash {
+ public:
+  void add(uint64_t word) {
+    value_ = (value_ ^ word) * 1099511628211u;
+    value_ ^= value_ >> 29;
+  }
+  uint64_t value() const { return value_; }
+
+ private:
+  uint64_t value_ = 1469598103934665603u;
+};
+
+uint64_t word(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
+
+LayoutPtr layout_of(const Node& argument) { return argument.data != nullptr ? argument.data->layout : nullptr; }
+
+/// A node that is being visited, and which of its operands is next.
+struct Visit {
+  Node* node;
+  size_t next;
+};
+
+void visit(Node* root, uint32_t epoch, std::vector<Visit>& stack, Trace& trace) {
+  if (root->epoch == epoch) return;
+  root->epoch = epoch;
+  stack.push_back({root, 0});
+  while (!stack.empty()) {
+    Visit& top = stack.back();
+    Node* node = top.node;
+    if (top.next < node->operands.size()) {
+      Node* operand = node->operands[top.next++].get();
+      if (operand->epoch == epoch) continue;
+      operand->epoch = epoch;
+      stack.push_back({operand, 0});
+      continue;
+    }
+    stack.pop_back();
+    node->index = static_cast<uint32_t>(trace.nodes.size());
+    trace.nodes.push_back(node);
+    if (node->op == Op::Argument) {
+      trace.arguments.push_back(node);
+      trace.argument_layouts.push_back(layout_of(*node));
+    } else if (node->op == Op::Number) {
+      trace.numbers.push_back(node);
+    }
+  }
+}
+
+/// An argument that nobody else can read may be overwritten by the new value of the storage that held it.
+void plan_donation(Trace& trace) {
+  trace.donated_to.assign(trace.arguments.size(), -1);
+  // `before` is only compared: the node may be gone if nothing here uses it.
+  std::vector<std::pair<const Node*, size_t>> free_arguments;
+  free_arguments.reserve(trace.arguments.size());
+  for (size_t i = 0; i < trace.arguments.size(); ++i) {
+    if (trace.arguments[i]->owners == 0) free_arguments.emplace_back(trace.arguments[i], i);
+  }
+  std::sort(free_arguments.begin(), free_arguments.end());
+  for (size_t j = 0; j < trace.results.size(); ++j) {
+    const Trace::Result& result = trace.results[j];
+    if (result.before == nullptr || result.value->op == Op::Argument) continue;
+    const auto found =
+        std::lower_bound(free_arguments.begin(), free_arguments.end(), std::pair{result.before, size_t{0}});
+    if (found == free_arguments.end() || found->first != result.before) continue;
+    const auto [argument, i] = *found;
+    const bool fits = argument->dtype == result.value->dtype && argument->shape == result.value->shape &&
+                      trace.argument_layouts[i] == result.layout;
+    if (fits && trace.donated_to[i] < 0) trace.donated_to[i] = static_cast<int>(j);
+  }
+}
+
+/// What a node is but for shapes and operands, in one word.
+uint64_t head(const Node& node) {
+  LOCKSTEP_ASSERT(node.operands.size() < 1u << 20 && node.attributes.size() < 1u << 20);
+  return uint64_t(node.op) | uint64_t(node.always_argument) << 7 | uint64_t(node.dtype) << 8 |
+         uint64_t(node.shape.size()) << 16 | uint64_t(node.operands.size()) << 24 |
+         uint64_t(node.attributes.size()) << 44;
+}
+
+void append_key(const Node& node, Hash& skeleton, std::vector<uint64_t>& key) {
+  const auto both = [&](uint64_t word) {
+    key.push_back(word);
+    skeleton.add(word);
+  };
+  both(head(node));
+  both(word(node.kind));
+  if (node.op == Op::Annotation) both(word(node.layout));
+  if (node.op == Op::Argument) both(word(layout_of(node)));
+  key.insert(key.end(), node.shape.begin(), node.shape.end());
+  const size_t sizes = size_attributes(node);
+  key.insert(key.end(), node.attributes.begin(), node.attributes.begin() + static_cast<ptrdiff_t>(sizes));
+  for (size_t i = sizes; i < node.attributes.size(); ++i) both(static_cast<uint64_t>(node.attributes[i]));
+  for (const Value& operand : node.operands) both(operand->index);
+}
+
+void make_key(Trace& trace) {
+  Hash skeleton, hash;
+  trace.key.reserve(trace.nodes.size() * 8 + trace.results.size() * 2);
+  for (const Node* node : trace.nodes) append_key(*node, skeleton, trace.key);
+  for (const Trace::Result& result : trace.results) {
+    for (const uint64_t word : {uint64_t{result.value->index}, word(result.layout)}) {
+      trace.key.push_back(word);
+      skeleton.add(word);
+    }
+  }
+  for (const uint64_t word : trace.key) hash.add(word);
+  trace.hash = hash.value();
+  trace.skeleton = skeleton.value();
+}
+
+}  // namespace
+
+Trace collect(std::vector<Trace::Result> results) {
+  static std::atomic<uint32_t> epochs{0};
+  const uint32_t epoch = ++epochs;
+  Trace trace;
+  trace.results = std::move(results);
+  trace.nodes.reserve(512);
+  std::vector<Visit> stack;
+  stack.reserve(128);
+  for (const Trace::Result& result : trace.results) {
+    visit(result.value.get(), epoch, stack, trace);
+    trace.needs_others |= result.value->needs_others;
+  }
+  plan_donation(trace);
+  make_key(trace);
+  return trace;
+}
+
+uint64_t number_bits(const Node& number) {
+  if (!is_float(number.dtype)) return static_cast<uint64_t>(number.integer);
+  uint64_t bits;
+  std::memcpy(&bits, &number.number, sizeof bits);
+  return bits;
+}
+
+}  // namespace lockstep::xla
