@@ -6,7 +6,7 @@ FUZZ_SECONDS ?= 60
 JOBS   ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test demo demo-workers golden lint fmt bench asan tsan fuzz install clean
+.PHONY: help setup plugin build test demo demo-workers golden lint fmt bench asan tsan fuzz install clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -14,11 +14,14 @@ help: ## Print this list
 setup: ## Install the packages that are missing (Debian 12)
 	@scripts/setup.sh
 
+plugin: setup ## Fetch the CPU plugin of XLA into build/pjrt
+	@scripts/fetch_plugin.sh
+
 build: setup ## Configure and build everything, optimised, into build/release
 	cmake --preset release
 	cmake --build --preset release --parallel $(JOBS)
 
-test: build ## Build, then run all tests
+test: plugin build ## Build, then run all tests
 	ctest --preset release
 
 demo: setup ## Train on handwritten digits on one and on all replicas
@@ -46,12 +49,12 @@ fmt: setup ## Format all sources in place
 bench: build ## Measure collectives, run and the training step against this machine's limits
 	build/release/bin/lockstep bench all
 
-asan: setup ## Run the tests under AddressSanitizer and UndefinedBehaviorSanitizer
+asan: plugin ## Run the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	cmake --preset asan
 	cmake --build --preset asan --parallel $(JOBS) --target sanitized_tests
 	ctest --preset asan
 
-tsan: setup ## Run the tests under ThreadSanitizer
+tsan: plugin ## Run the tests under ThreadSanitizer
 	cmake --preset tsan
 	cmake --build --preset tsan --parallel $(JOBS) --target threaded_tests
 	ctest --preset tsan

@@ -19,6 +19,8 @@ packages=(
 if [[ -z ${CMAKE_PREFIX_PATH:-} ]]; then
   packages+=(libtorch-dev libopenblas0-pthread)
 fi
+# What fetches XLA's plugin; any pip will do.
+python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip)
 
 missing=()
 for package in "${packages[@]}"; do
