@@ -1,4 +1,4 @@
-#include "lockstep/xla/graph/build/windows.h"
+#include "lockstep/xla/graph/builders/windows.h"
 #include "lockstep/xla/graph/text/writer.h"
 
 namespace lockstep::xla {

@@ -1,4 +1,4 @@
-#include "lockstep/xla/graph/build/windows.h"
+#include "lockstep/xla/graph/builders/windows.h"
 
 #include <cstring>
 #include <limits>
