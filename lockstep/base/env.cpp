@@ -41,6 +41,7 @@ constexpr std::array kVariables{
     Variable{"LOCKSTEP_TLS_CERT", "",
              "File with the certificate that this worker shows its peers: with the other two, Gloo encrypts."},
     Variable{"LOCKSTEP_TLS_KEY", "", "File with the private key of that certificate."},
+    Variable{"LOCKSTEP_XLA_CPU_DEVICES", "4", "Number of devices that XLA's plugin for CPUs shall have."},
 };
 
 const Variable& row(std::string_view name) {

@@ -1,0 +1,104 @@
+#include "lockstep/xla/engine/collectives.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/xla/tensor/register.h"
+
+namespace lockstep::xla {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+LazyStorage& checked_storage(const at::Tensor& tensor) {
+  LazyStorage* storage = storage_of(tensor);
+  LOCKSTEP_CHECK_VALUE(storage != nullptr, "[", current_origin(), "] the tensor must be on an XLA device: device=",
+                       tensor.defined() ? tensor.device().str() : "undefined");
+  return *storage;
+}
+
+bool adds_up(ReduceOp op) { return op == ReduceOp::Sum || op == ReduceOp::Mean; }
+
+/// The dtype in which values are combined.
+Dtype dtype_of_sum(Dtype dtype, ReduceOp op) {
+  if (!adds_up(op)) return dtype;
+  if (dtype == at::kHalf || dtype == at::kBFloat16) return at::kFloat;
+  if (op == ReduceOp::Mean && !is_float(dtype)) return c10::elementSize(dtype) <= 2 ? at::kFloat : at::kDouble;
+  return dtype;
+}
+
+at::Tensor annotate_tensor(const at::Tensor& tensor, LayoutPtr layout) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const Origin origin("annotation");
+  LazyStorage& storage = checked_storage(tensor);
+  Value value = read(tensor);
+  if (storage.place().num_partitions() == 1) return wrap(std::move(value), storage.place());
+  const bool not_sent = value->op == Op::Argument && data_of(*value).host.defined();
+  if (not_sent && data_of(*value).layout == nullptr && is_tiled(layout)) data_of(*value).layout = layout;
+  return wrap(annotate(std::move(value), layout), storage.place());
+}
+
+struct Annotate : torch::autograd::Function<Annotate> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& tensor, int64_t layout) {
+    context->saved_data["layout"] = layout;
+    return annotate_tensor(tensor, reinterpret_cast<LayoutPtr>(layout));
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto layout = reinterpret_cast<LayoutPtr>(context->saved_data["layout"].toInt());
+    return {annotate_tensor(gradients[0], layout), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor all_reduced(const at::Tensor& tensor, ReduceOp op, int replicas) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const Origin origin("all_reduce");
+  LazyStorage& storage = checked_storage(tensor);
+  const Dtype dtype = tensor.scalar_type();
+  const Dtype wide = dtype_of_sum(dtype, op);
+  LOCKSTEP_CHECK_VALUE(!adds_up(op) || dtype != at::kBool,
+                       "[all_reduce] booleans cannot be added: dtype=bool; cast them to an integer type first");
+  const char* kind = adds_up(op) ? "add" : op == ReduceOp::Min ? "minimum" : "maximum";
+  Value value = all_reduce(kind, convert(read(tensor), wide), replicas);
+  if (op == ReduceOp::Mean) value = divide(value, number_like(replicas, value));
+  return wrap(is_float(dtype) ? convert(std::move(value), dtype) : value, storage.place());
+}
+
+at::Tensor all_gathered(const at::Tensor& tensor, int64_t dim, int replicas) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const Origin origin("all_gather");
+  LazyStorage& storage = checked_storage(tensor);
+  Value stacked = all_gather(read(tensor), replicas);
+  // [replica, ..., dim, ...] -> [..., replica, dim, ...] -> [..., replica * dim, ...]
+  Shape order;
+  Shape joined;
+  for (int64_t i = 0; i < tensor.dim(); ++i) {
+    if (i == dim) order.push_back(0);
+    order.push_back(i + 1);
+    joined.push_back(tensor.size(i) * (i == dim ? replicas : 1));
+  }
+  return wrap(reshape(transpose(std::move(stacked), order), joined), storage.place());
+}
+
+at::Tensor broadcast_from(const at::Tensor& tensor, int root, int replicas) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const Origin origin("broadcast");
+  LazyStorage& storage = checked_storage(tensor);
+  const Value stacked = all_gather(read(tensor), replicas);
+  Shape begin(stacked->shape.size(), 0);
+  Shape end = stacked->shape;
+  begin[0] = root;
+  end[0] = root + 1;
+  return wrap(reshape(slice(stacked, begin, end), tensor.sizes()), storage.place());
+}
+
+at::Tensor annotated(const at::Tensor& tensor, LayoutPtr layout) {
+  const Origin origin("annotation");
+  checked_storage(tensor);
+  return Annotate::apply(tensor, reinterpret_cast<int64_t>(layout));
+}
+
+}  // namespace lockstep::xla

@@ -1,0 +1,56 @@
+#include "lockstep/xla/engine/recompilation.h"
+
+#include "lockstep/base/log.h"
+#include "lockstep/xla/counters.h"
+
+namespace lockstep::xla {
+namespace {
+
+/// The third time is no chance; later ones are told of when they have doubled.
+constexpr int kWorthAWarning = 3;
+
+std::vector<Shape> argument_shapes(const Trace& trace) {
+  std::vector<Shape> shapes;
+  for (const Node* argument : trace.arguments) shapes.push_back(argument->shape);
+  return shapes;
+}
+
+uint64_t identity(const Trace& trace, at::ArrayRef<Place*> places) {
+  uint64_t hash = trace.skeleton;
+  for (const Place* place : places) hash = (hash ^ static_cast<uint64_t>(place->index() + 1)) * 1099511628211ULL;
+  return hash;
+}
+
+}  // namespace
+
+void Recompilations::report(Known& known, const std::string& reason) {
+  ++known.times;
+  count([](Counters& all) { ++all.recompiles; });
+  const bool is_power = (known.times & (known.times - 1)) == 0;
+  if (known.times == kWorthAWarning || (known.times > kWorthAWarning && is_power)) {
+    LOCKSTEP_LOG(Warn) << "one step has been compiled " << known.times + 1 << " times: " << reason
+                       << "; batches of one size (drop_remainder) are compiled once";
+  } else {
+    LOCKSTEP_LOG(Info) << "compiling a step again: " << reason;
+  }
+}
+
+void Recompilations::number_changed(const Trace& trace, const Node& number) {
+  report(known_[trace.skeleton ^ 1],
+         c10::str("the number in ", number.origin, " has changed to ",
+                  is_float(number.dtype) ? number.number : double(number.integer), " and is an argument from now on"));
+}
+
+void Recompilations::sizes_changed(const Trace& trace, at::ArrayRef<Place*> places) {
+  Known& known = known_[identity(trace, places)];
+  const std::vector<Shape> shapes = argument_shapes(trace);
+  for (size_t i = 0; i < std::min(shapes.size(), known.arguments.size()); ++i) {
+    if (shapes[i] == known.arguments[i]) continue;
+    report(known, c10::str("argument ", i, " had the size ", at::IntArrayRef(known.arguments[i]), " and now has ",
+                           at::IntArrayRef(shapes[i])));
+    break;
+  }
+  known.arguments = shapes;
+}
+
+}  // namespace lockstep::xla

@@ -1,0 +1,81 @@
+#include "lockstep/xla/tensor/lazy_storage.h"
+
+#include <ATen/ATen.h>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::xla {
+namespace {
+
+/// The CPU's bit is never dispatched to, as XLA stands above it; but with it LibTorch takes a change from a CPU tensor
+/// to a lazy one for harmless, which `set_data` and with it `Module::to` ask.
+c10::DispatchKeySet lazy_keys() { return c10::DispatchKeySet({c10::DispatchKey::XLA, c10::DispatchKey::CPU}); }
+
+}  // namespace
+
+LazyStorage::LazyStorage(Place& place, Value value) : place_(&place), value_(std::move(value)) {
+  ++value_->owners;
+  place_->add(*this);
+}
+
+LazyStorage::~LazyStorage() {
+  --value_->owners;
+  place_->remove(*this);
+}
+
+void LazyStorage::bind(Value value) {
+  if (value_->op == Op::Argument) before_ = value_;
+  --value_->owners;
+  value_ = std::move(value);
+  ++value_->owners;
+  views.clear();
+  if (value_->op == Op::Argument) {
+    place_->remove(*this);
+  } else {
+    place_->add(*this);
+  }
+}
+
+void LazyStorage::settle(Value value) {
+  bind(std::move(value));
+  before_.reset();
+}
+
+bool LazyStorage::roll_back() {
+  if (!before_) return false;
+  settle(before_);
+  return true;
+}
+
+std::weak_ptr<LazyStorage*> LazyStorage::watch() {
+  if (!token_) token_ = std::make_shared<LazyStorage*>(this);
+  return token_;
+}
+
+LazyStorage* storage_of(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.device().type() != c10::DeviceType::XLA) return nullptr;
+  return static_cast<LazyStorage*>(tensor.storage().data_ptr().get_context());
+}
+
+at::Tensor wrap(Value value, Place& place) {
+  const Shape shape = value->shape;
+  const auto meta = c10::scalarTypeToTypeMeta(value->dtype);
+  const size_t bytes = static_cast<size_t>(value->numel()) * meta.itemsize();
+  auto* storage = new LazyStorage(place, std::move(value));
+  const auto free = [](void* context) { delete static_cast<LazyStorage*>(context); };
+  c10::Storage made(c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(nullptr, storage, free, place.torch_device()),
+                    nullptr, /*resizable=*/false);
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(made), lazy_keys(), meta);
+  if (shape.size() != 1 || shape[0] != 0) tensor.unsafeGetTensorImpl()->set_sizes_contiguous(shape);
+  return tensor;
+}
+
+at::Tensor view_of(const at::Tensor& tensor, at::IntArrayRef size, at::IntArrayRef stride, int64_t offset) {
+  auto view = at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(tensor.storage()),
+                                                       tensor.key_set(), tensor.dtype());
+  view.unsafeGetTensorImpl()->set_sizes_and_strides(size, stride);
+  view.unsafeGetTensorImpl()->set_storage_offset(offset);
+  return view;
+}
+
+}  // namespace lockstep::xla

@@ -1,0 +1,158 @@
+#include "lockstep/xla/tensor/view.h"
+
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+#include "lockstep/xla/tensor/lazy_storage.h"
+
+namespace lockstep::xla {
+namespace {
+
+bool takes_part(Ints size, Ints stride, size_t dim) { return size[dim] > 1 && stride[dim] > 0; }
+
+bool is_whole(const at::Tensor& tensor, const Node& value) {
+  return tensor.storage_offset() == 0 && tensor.is_contiguous() && tensor.numel() == value.numel();
+}
+
+}  // namespace
+
+bool StridedBox::describe(int64_t numel, Ints size, Ints stride, int64_t offset) {
+  std::vector<int64_t> dims;
+  for (size_t i = 0; i < size.size(); ++i) {
+    if (takes_part(size, stride, i)) dims.push_back(static_cast<int64_t>(i));
+  }
+  std::stable_sort(dims.begin(), dims.end(), [&](int64_t a, int64_t b) { return stride[a] > stride[b]; });
+  int64_t above = numel;
+  for (const int64_t dim : dims) {
+    const int64_t extent = (above + stride[dim] - 1) / stride[dim];
+    const int64_t begin = offset / stride[dim];
+    if (begin + size[dim] > extent) return false;
+    cuts_.push_back({above, extent * stride[dim]});
+    is_padded_ = is_padded_ || above != extent * stride[dim];
+    shape_.push_back(extent);
+    begin_.push_back(begin);
+    end_.push_back(begin + size[dim]);
+    offset %= stride[dim];
+    above = stride[dim];
+  }
+  if (above > 1 || dims.empty()) {
+    shape_.push_back(above);
+    begin_.push_back(offset);
+    end_.push_back(offset + 1);
+  }
+  for (size_t i = 0; i < size.size(); ++i) {
+    if (!takes_part(size, stride, i)) continue;
+    kept_.push_back(static_cast<int64_t>(i));
+    position_.push_back(std::find(dims.begin(), dims.end(), static_cast<int64_t>(i)) - dims.begin());
+  }
+  return true;
+}
+
+Value StridedBox::cut(Value storage) const {
+  if (!is_padded_) return reshape(std::move(storage), shape_);
+  Shape above;
+  Value block = reshape(storage, {storage->numel()});
+  for (size_t i = 0; i < cuts_.size(); ++i) {
+    const auto [length, padded] = cuts_[i];
+    if (length != padded) {
+      const Shape low(above.size() + 1, 0);
+      Shape high = low;
+      high.back() = padded - length;
+      block = pad(std::move(block), 0, low, high);
+    }
+    above.push_back(shape_[i]);
+    Shape divided = above;
+    divided.push_back(padded / shape_[i]);
+    block = reshape(std::move(block), divided);
+  }
+  return reshape(std::move(block), shape_);
+}
+
+Value StridedBox::uncut(Value block, Ints shape) const {
+  if (!is_padded_) return reshape(std::move(block), shape);
+  for (size_t i = cuts_.size(); i-- > 0;) {
+    const auto [length, padded] = cuts_[i];
+    Shape joined(shape_.begin(), shape_.begin() + static_cast<int64_t>(i));
+    joined.push_back(padded);
+    block = reshape(std::move(block), joined);
+    if (length == padded) continue;
+    const Shape begin(joined.size(), 0);
+    joined.back() = length;
+    block = slice(std::move(block), begin, joined);
+  }
+  return reshape(std::move(block), shape);
+}
+
+Value StridedBox::read(const Value& storage, Ints size, Ints stride) const {
+  Value box = slice(cut(storage), begin_, end_);
+  Shape dense;
+  for (size_t i = 0; i < kept_.size(); ++i) dense.push_back(end_[i] - begin_[i]);
+  box = transpose(reshape(std::move(box), dense), position_);
+  bool expanded = false;
+  for (size_t i = 0; i < size.size(); ++i) expanded = expanded || (size[i] > 1 && stride[i] == 0);
+  return expanded ? broadcast_dims(std::move(box), size, kept_) : reshape(std::move(box), size);
+}
+
+Value StridedBox::write(const Value& storage, const Value& view) const {
+  Shape dense;
+  Shape order(position_.size());
+  Shape box;
+  for (const int64_t dim : kept_) dense.push_back(view->shape[dim]);
+  for (size_t i = 0; i < position_.size(); ++i) order[position_[i]] = static_cast<int64_t>(i);
+  for (size_t i = 0; i < begin_.size(); ++i) box.push_back(end_[i] - begin_[i]);
+  const Value part = reshape(transpose(reshape(view, dense), order), box);
+  return uncut(update_slice(cut(storage), part, begin_), storage->shape);
+}
+
+Value gather_view(const Value& storage, Ints size, Ints stride, int64_t offset) {
+  Value address = fill_integer(offset, at::kLong, size);
+  for (size_t i = 0; i < size.size(); ++i) {
+    if (!takes_part(size, stride, i)) continue;
+    const Value along = iota(at::kLong, size, static_cast<int64_t>(i));
+    address = add(address, multiply(along, fill_integer(stride[i], at::kLong, size)));
+  }
+  return take(reshape(storage, {storage->numel()}), address, 0);
+}
+
+Value read(const at::Tensor& tensor) {
+  LazyStorage* storage = storage_of(tensor);
+  LOCKSTEP_ASSERT(storage != nullptr, "a value is read of a tensor on ", tensor.device());
+  const Value& value = storage->value();
+  const Ints size = tensor.sizes();
+  const Ints stride = tensor.strides();
+  const int64_t offset = tensor.storage_offset();
+  if (is_whole(tensor, *value)) return reshape(value, size);
+  for (const LazyStorage::View& view : storage->views) {
+    if (view.offset == offset && Ints(view.size) == size && Ints(view.stride) == stride) return view.value;
+  }
+  Value read;
+  StridedBox box;
+  if (tensor.numel() == 0) {
+    read = fill(0, value->dtype, size);
+  } else if (box.describe(value->numel(), size, stride, offset)) {
+    read = box.read(value, size, stride);
+  } else {
+    read = gather_view(value, size, stride, offset);
+  }
+  storage->views.push_back({Shape(size.begin(), size.end()), Shape(stride.begin(), stride.end()), offset, read});
+  return read;
+}
+
+void write(const at::Tensor& tensor, Value value) {
+  LazyStorage* storage = storage_of(tensor);
+  LOCKSTEP_ASSERT(storage != nullptr, "a value is written to a tensor on ", tensor.device());
+  if (tensor.numel() == 0) return;
+  value = broadcast(convert(std::move(value), tensor.scalar_type()), tensor.sizes());
+  const Value whole = storage->value();
+  if (is_whole(tensor, *whole)) return storage->bind(reshape(std::move(value), whole->shape));
+  StridedBox box;
+  bool expanded = false;
+  for (int64_t i = 0; i < tensor.dim(); ++i) expanded = expanded || (tensor.size(i) > 1 && tensor.stride(i) == 0);
+  LOCKSTEP_CHECK_VALUE(
+      !expanded && box.describe(whole->numel(), tensor.sizes(), tensor.strides(), tensor.storage_offset()), "[",
+      current_origin(), "] a view whose elements overlap cannot be written: sizes=", tensor.sizes(),
+      ", strides=", tensor.strides(), "; clone it first");
+  storage->bind(box.write(whole, value));
+}
+
+}  // namespace lockstep::xla
