@@ -125,6 +125,7 @@ std::string Client::api_version() const { return state_->plugin.version(); }
 const std::string& Client::platform() const { return state_->platform; }
 const std::string& Client::platform_version() const { return state_->platform_version; }
 const std::vector<DeviceInfo>& Client::devices() const { return state_->devices; }
+HiddenSve Client::hidden_sve() const { return state_->hidden_sve; }
 
 Executable Client::compile(const std::string& stablehlo, const std::vector<std::vector<int>>& device_ids) const {
   check_device_ids(device_ids);

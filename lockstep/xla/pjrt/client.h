@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lockstep/api.h"
+#include "lockstep/xla/pjrt/hidden_sve.h"
 
 /// A compiler and its devices, behind the PJRT C interface: TPUs, GPUs, or CPUs. The plugin is a shared object that is
 /// opened at run time; nothing of XLA is needed to build. Errors are c10::Error with XLA's own text.
@@ -100,7 +101,7 @@ struct DeviceInfo {
 
 struct ClientOptions {
   /// The plugin's file; empty: see `find_plugin`.
-  std::string plugin;
+  std::string plugin{};
   /// Number of devices that a CPU plugin shall have; others have what they have.
   int num_cpu_devices = 4;
 };
@@ -131,6 +132,8 @@ class LOCKSTEP_API Client {
   const std::string& platform_version() const;
   /// The devices of this process, in the order of their ids.
   const std::vector<DeviceInfo>& devices() const;
+  /// Whether this machine hides SVE from a plugin for CPUs; compiling is an error where that could not be cured.
+  HiddenSve hidden_sve() const;
 
   /// `device_ids[replica][partition]`; the program must have been written for as many.
   Executable compile(const std::string& stablehlo, const std::vector<std::vector<int>>& device_ids) const;

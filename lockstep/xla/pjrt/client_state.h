@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "lockstep/xla/pjrt/client.h"
-#include "lockstep/xla/pjrt/hidden_sve.h"
 #include "lockstep/xla/pjrt/plugin.h"
 
 namespace lockstep::xla {
