@@ -63,18 +63,20 @@ struct Lowering {
 };
 
 using Lowerings = c10::ArrayRef<Lowering>;
-Lowerings pointwise_lowerings();
+Lowerings arithmetic_lowerings();
+Lowerings elementary_lowerings();
+Lowerings logic_lowerings();
 Lowerings activation_lowerings();
 Lowerings reduce_lowerings();
+Lowerings softmax_lowerings();
 Lowerings matmul_lowerings();
 Lowerings convolution_lowerings();
 Lowerings pool_lowerings();
+Lowerings batch_norm_lowerings();
 Lowerings norm_lowerings();
 Lowerings loss_lowerings();
 Lowerings index_lowerings();
 Lowerings shape_lowerings();
-Lowerings random_lowerings();
-Lowerings optimizer_lowerings();
 
 /// All of them.
 std::vector<Lowering> all_lowerings();

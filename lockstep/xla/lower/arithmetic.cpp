@@ -1,0 +1,153 @@
+#include "lockstep/xla/lower/expression.h"
+
+namespace lockstep::xla {
+namespace {
+
+/// `b` times the number at argument `alpha`.
+Value scaled(Value b, const Call& call, int alpha) {
+  if (b->dtype == at::kBool) return both(b, call.scalar(alpha, at::kBool));
+  return call.number(alpha) == 1 ? b : b * call.scalar(alpha, b->dtype);
+}
+
+Value sum_of(Value a, Value b, const Call& call) {
+  b = scaled(b, call, 2);
+  return a->dtype == at::kBool ? either(a, b) : a + b;
+}
+
+Value product_of(Value a, Value b) { return a->dtype == at::kBool ? both(a, b) : a * b; }
+
+/// Remainder of the division that rounds down: it has the sign of the divisor.
+Value floor_remainder(Value a, Value b) {
+  const Value rest = binary("remainder", a, b);
+  const Value crosses = compare("NE", compare("LT", rest, 0), compare("LT", b, 0));
+  return select(both(compare("NE", rest, 0), crosses), rest + b, rest);
+}
+
+Value truncated_quotient(Value a, Value b) { return is_float(a->dtype) ? truncate(a / b) : a / b; }
+
+Value floored_quotient(Value a, Value b) {
+  const Value quotient = (a - floor_remainder(a, b)) / b;
+  if (!is_float(a->dtype)) return quotient;
+  const Value down = floor(quotient);
+  const Value rounded = select(compare("GT", quotient - down, 0.5), down + 1, down);
+  return select(compare("EQ", b, 0), a / b, rounded);
+}
+
+Values quotient(const Call& call) {
+  if (call.is_none(2)) return float_binary<divide>(call);
+  return call.argument(2).toStringRef() == "trunc" ? any_binary<truncated_quotient>(call)
+                                                   : any_binary<floored_quotient>(call);
+}
+
+/// Powers that need no logarithm; null for others.
+Value simple_power(const Value& a, double exponent) {
+  if (exponent == 1) return a;
+  if (exponent == 2) return square(a);
+  if (exponent == 3) return square(a) * a;
+  if (exponent == 0) return fill(1, a->dtype, a->shape);
+  if (!is_float(a->dtype)) return {};
+  if (exponent == 0.5) return sqrt(a);
+  if (exponent == -0.5) return rsqrt(a);
+  if (exponent == -1) return 1 / a;
+  if (exponent == -2) return 1 / square(a);
+  return {};
+}
+
+Values tensor_to_number(const Call& call) {
+  const Dtype dtype = call.promoted(0, 1);
+  const Value base = call.value(0, compute_dtype(dtype));
+  const Value simple = simple_power(base, call.number(1));
+  return {convert(simple ? simple : power(base, call.scalar(1, base->dtype)), dtype)};
+}
+
+Values number_to_tensor(const Call& call) {
+  const Dtype dtype = call.promoted(1, 0);
+  const Value exponent = call.value(1, compute_dtype(dtype));
+  return {convert(power(call.scalar(0, exponent->dtype), exponent), dtype)};
+}
+
+/// Of numbers that overflow when they are squared, too.
+Value hypotenuse(Value a, Value b) {
+  a = abs(a);
+  b = abs(b);
+  const Value longer = maximum(a, b);
+  const Value ratio = minimum(a, b) / longer;
+  const Value simple = either(compare("EQ", longer, 0), compare("EQ", longer, INFINITY));
+  return select(simple, longer, longer * sqrt(square(ratio) + 1));
+}
+
+/// Exact at both ends, as LibTorch's.
+Value interpolated(Value a, Value b, Value weight) {
+  const Value difference = b - a;
+  return select(compare("LT", abs(weight), 0.5), a + weight * difference, b - difference * (1 - weight));
+}
+
+Value interpolated_by_number(Value a, Value b, const Call& call) {
+  const Value weight = call.scalar(2, a->dtype);
+  return std::abs(call.number(2)) < 0.5 ? a + weight * (b - a) : b - (b - a) * (1 - weight);
+}
+
+/// log(exp(a) + exp(b)).
+Value log_add_exp(Value a, Value b) {
+  const Value greater = maximum(a, b);
+  const Value sum = greater + log1p(exp(-abs(a - b)));
+  return select(both(compare("EQ", a, b), opposite(unary("is_finite", a))), a, sum);
+}
+
+/// 0 where the first is 0, whatever the logarithm.
+Value times_log(Value a, Value b) { return select(is_nan(b), b, select(compare("EQ", a, 0), 0, a * log(b))); }
+
+/// The one that is not NaN, where one is.
+template <Value (*extreme)(Value, Value)>
+Value ignoring_nan(Value a, Value b) {
+  if (!is_float(a->dtype)) return extreme(a, b);
+  return select(is_nan(a), b, select(is_nan(b), a, extreme(a, b)));
+}
+
+Value negative_sign(const Value& a) {
+  return is_float(a->dtype) ? either(compare("LT", a, 0), both(compare("EQ", a, 0), compare("LT", 1 / a, 0)))
+                            : compare("LT", a, 0);
+}
+
+Value with_sign_of(Value a, Value b) { return select(negative_sign(b), -abs(a), abs(a)); }
+
+const Lowering kArithmetic[] = {
+    {"add.Tensor", any_binary<sum_of>},
+    {"sub.Tensor", any_binary<[](Value a, Value b, const Call& call) { return a - scaled(b, call, 2); }>},
+    {"rsub.Tensor", any_binary<[](Value a, Value b, const Call& call) { return b - scaled(a, call, 2); }>},
+    {"rsub.Scalar",
+     [](const Call& call) -> Values {
+       const Dtype dtype = call.promoted(0, 1);
+       const Value a = scaled(call.value(0, compute_dtype(dtype)), call, 2);
+       return {convert(call.scalar(1, a->dtype) - a, dtype)};
+     }},
+    {"mul.Tensor", any_binary<product_of>},
+    {"div.Tensor", float_binary<divide>},
+    {"div.Tensor_mode", quotient},
+    {"floor_divide", any_binary<floored_quotient>},
+    {"remainder.Tensor", any_binary<floor_remainder>},
+    {"fmod.Tensor", any_binary<[](Value a, Value b) { return binary("remainder", a, b); }>},
+    {"pow.Tensor_Tensor", any_binary<power>},
+    {"pow.Tensor_Scalar", tensor_to_number},
+    {"pow.Scalar", number_to_tensor},
+    {"maximum", any_binary<[](Value a, Value b) { return maximum(a, b); }>},
+    {"minimum", any_binary<[](Value a, Value b) { return minimum(a, b); }>},
+    {"fmax", any_binary<ignoring_nan<maximum>>},
+    {"fmin", any_binary<ignoring_nan<minimum>>},
+    {"atan2", float_binary<[](Value a, Value b) { return binary("atan2", a, b); }>},
+    {"hypot", any_binary<hypotenuse>},
+    {"copysign.Tensor", float_binary<with_sign_of>},
+    {"signbit", [](const Call& call) -> Values { return {negative_sign(call.value(0))}; }},
+    {"logaddexp", any_binary<log_add_exp>},
+    {"xlogy.Tensor", float_binary<times_log>},
+    {"lerp.Scalar", any_binary<interpolated_by_number>},
+    {"lerp.Tensor", any_ternary<interpolated>},
+    {"addcmul", any_ternary<[](Value a, Value b, Value c, const Call& call) { return a + scaled(b, call, 3) * c; }>},
+    {"addcdiv", any_ternary<[](Value a, Value b, Value c, const Call& call) { return a + scaled(b / c, call, 3); }>},
+};
+
+}  // namespace
+
+Lowerings arithmetic_lowerings() { return kArithmetic; }
+
+}  // namespace lockstep::xla

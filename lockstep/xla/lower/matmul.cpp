@@ -1,0 +1,50 @@
+#include "lockstep/xla/lower/expression.h"
+
+namespace lockstep::xla {
+namespace {
+
+Value matrix_product(Value a, Value b) { return dot(std::move(a), std::move(b), {}, {}, {1}, {0}); }
+Value batch_product(Value a, Value b) { return dot(std::move(a), std::move(b), {0}, {0}, {2}, {1}); }
+Value matrix_vector(Value a, Value b) { return dot(std::move(a), std::move(b), {}, {}, {1}, {0}); }
+Value inner_product(Value a, Value b) { return dot(std::move(a), std::move(b), {}, {}, {0}, {0}); }
+Value outer_product(Value a, Value b) { return dot(std::move(a), std::move(b), {}, {}, {}, {}); }
+Value sum_of_products(Value a, Value b) { return dot(std::move(a), std::move(b), {}, {}, {0, 2}, {0, 1}); }
+
+template <Value (*product_of)(Value, Value)>
+Values product(const Call& call) {
+  return {product_of(call.value(0), call.value(1))};
+}
+
+/// beta * self + alpha * product; where beta is 0 nothing of self counts, not even NaN.
+template <Value (*product_of)(Value, Value)>
+Value affine(const Call& call) {  // self a b beta alpha
+  Value result = product_of(call.value(1), call.value(2));
+  if (call.number(4) != 1) result = result * call.scalar(4, result->dtype);
+  if (call.number(3) == 0) return result;
+  Value self = call.value(0, result->dtype);
+  if (call.number(3) != 1) self = self * call.scalar(3, self->dtype);
+  return result + broadcast(self, result->shape);
+}
+template <Value (*product_of)(Value, Value)>
+Values affine_product(const Call& call) {
+  return {affine<product_of>(call)};
+}
+
+const Lowering kProducts[] = {
+    {"mm", product<matrix_product>},
+    {"bmm", product<batch_product>},
+    {"mv", product<matrix_vector>},
+    {"dot", product<inner_product>},
+    {"vdot", product<inner_product>},
+    {"addmm", affine_product<matrix_product>},
+    {"baddbmm", affine_product<batch_product>},
+    {"addmv", affine_product<matrix_vector>},
+    {"addr", affine_product<outer_product>},
+    {"addbmm", affine_product<sum_of_products>},
+};
+
+}  // namespace
+
+Lowerings matmul_lowerings() { return kProducts; }
+
+}  // namespace lockstep::xla
