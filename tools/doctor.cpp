@@ -23,6 +23,7 @@
 #include "tools/doctor_report.h"
 #include "tools/doctor_topology.h"
 #include "tools/doctor_trace.h"
+#include "tools/doctor_xla.h"
 #include "tools/report.h"
 #include "tools/subcommands.h"
 
@@ -188,6 +189,17 @@ void examine_slice(const TopologyRequest& request, ReportStyle style) {
   }
 }
 
+/// Exits with 1 when no plugin is found, or one does not work.
+void examine_plugins(ReportStyle style) {
+  const XlaState state = examine_xla();
+  if (style == ReportStyle::Json) {
+    report(to_json(state), style);
+  } else {
+    print_xla(state, std::cout);
+  }
+  if (!state.passed()) throw CLI::RuntimeError(1);
+}
+
 /// Adds what says how replicas lie in a TPU slice; each needs --topology.
 void add_topology_options(CLI::App& command, TopologyRequest& request) {
   auto* topology = command.add_option("--topology", request.topology,
@@ -220,6 +232,7 @@ void add_doctor(CLI::App& app) {
                                      "which rank of a job is out of step");
   auto files = std::make_shared<std::vector<std::string>>();
   auto cluster = std::make_shared<bool>(false);
+  auto xla = std::make_shared<bool>(false);
   auto json = std::make_shared<bool>(false);
   auto topology = std::make_shared<TopologyRequest>();
   command->add_option(
@@ -228,12 +241,16 @@ void add_doctor(CLI::App& app) {
       "are not in step");
   command->add_flag("--cluster", *cluster,
                     "Who takes part in the job that the environment describes, and where each value came from");
+  command->add_flag(
+      "--xla", *xla,
+      "Plugins of XLA and their devices, and whether they work; exit status 1 if not, or if there is none");
   add_topology_options(*command, *topology);
   command->add_flag("--json", *json, "Print one JSON object");
   command->footer(
       "\nExamples:\n"
       "  lockstep doctor                        this machine\n"
       "  lockstep doctor --cluster              the job that this process would take part in\n"
+      "  lockstep doctor --xla                  the plugins of XLA that programs can run on\n"
       "  lockstep doctor --topology v3-32 --computation-shape 1,1,1,2\n"
       "                                         where replicas of two cores lie in a TPU slice\n"
       "  LOCKSTEP_DUMP=dumps ./train            in a job that hangs: kill -USR1 each worker, then\n"
@@ -244,6 +261,8 @@ void add_doctor(CLI::App& app) {
       examine_slice(*topology, style);
     } else if (*cluster) {
       examine_environment(style);
+    } else if (*xla) {
+      examine_plugins(style);
     } else if (files->empty()) {
       examine_machine(style);
     } else {
