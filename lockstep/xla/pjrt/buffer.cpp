@@ -29,8 +29,9 @@ DimensionOrder row_major(const Plugin& plugin, void* buffer) {
 Buffer::Buffer(Buffer&& other) noexcept : client_(other.client_), handle_(std::exchange(other.handle_, nullptr)) {}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
-  std::swap(client_, other.client_);
-  std::swap(handle_, other.handle_);
+  Buffer taken(std::move(other));
+  std::swap(client_, taken.client_);
+  std::swap(handle_, taken.handle_);
   return *this;
 }
 

@@ -9,6 +9,7 @@
 #include "lockstep/xla/pjrt/client_state.h"
 #include "lockstep/xla/pjrt/compile_options.h"
 #include "lockstep/xla/pjrt/devices.h"
+#include "lockstep/xla/pjrt/program_description.h"
 
 namespace lockstep::xla {
 
@@ -49,12 +50,17 @@ void* create_client(const Plugin& plugin, int num_cpu_devices) {
   return block->client;
 }
 
+/// Returns whether the file has the name of a plugin for accelerators: those have the devices that they have.
+bool has_own_devices(const Plugin& plugin) {
+  const std::string file = std::filesystem::path(plugin.path()).filename();
+  return file.find("tpu") != std::string::npos || file.find("cuda") != std::string::npos;
+}
+
 /// Only plugins for CPUs know how many devices they shall have, and there is no client yet to ask what it is: known
 /// names of others are not asked, and who does not know the option is asked again without.
 void* start(const Plugin& plugin, int num_cpu_devices) {
+  if (has_own_devices(plugin)) return create_client(plugin, 0);
   const std::string file = std::filesystem::path(plugin.path()).filename();
-  const bool has_own_devices = file.find("tpu") != std::string::npos || file.find("cuda") != std::string::npos;
-  if (has_own_devices) return create_client(plugin, 0);
   if (file.find(kCpu) != std::string::npos) return create_client(plugin, num_cpu_devices);
   try {
     return create_client(plugin, num_cpu_devices);
@@ -74,11 +80,10 @@ void check_device_ids(const std::vector<std::vector<int>>& device_ids) {
 }
 
 size_t count_results(const Plugin& plugin, void* loaded) {
-  void* const description = plugin.object(Slot::kLoadedExecutableGetExecutable, loaded, "compile");
+  const ProgramDescription description(plugin, loaded);
   Block<c_api::SizeOfObject> block;
-  block->object = description;
+  block->object = description.handle();
   plugin.call(Slot::kExecutableNumOutputs, block, "compile");
-  plugin.destroy(Slot::kExecutableDestroy, description);
   return block->result;
 }
 
@@ -108,6 +113,8 @@ Client& Client::open(const ClientOptions& options) {
 Client* Client::make(const std::string& path, int num_cpu_devices) {
   const Plugin& plugin = Plugin::load(path);
   auto state = std::make_unique<State>(plugin);
+  // A plugin may look at the processor when its client starts.
+  const HiddenSve hidden_sve = has_own_devices(plugin) ? HiddenSve::kNo : cure_hidden_sve(plugin.module());
   state->client = start(plugin, num_cpu_devices);
   state->platform = plugin.text(Slot::kClientPlatformName, state->client, "client");
   state->platform_version = plugin.text(Slot::kClientPlatformVersion, state->client, "client");
@@ -116,7 +123,7 @@ Client* Client::make(const std::string& path, int num_cpu_devices) {
     state->device_handles.push_back(handle);
   }
   state->num_cpu_devices = num_cpu_devices;
-  if (state->platform == kCpu) state->hidden_sve = cure_hidden_sve(plugin.module());
+  if (state->platform == kCpu) state->hidden_sve = hidden_sve;
   return new Client(std::move(state));
 }
 

@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/xla/pjrt/client_state.h"
+#include "lockstep/xla/pjrt/program_description.h"
 
 namespace lockstep::xla {
 
@@ -11,21 +12,6 @@ using c_api::Block;
 using c_api::Slot;
 
 namespace {
-
-/// What a loaded program was made of; it must be destroyed by who asked for it.
-class Description {
- public:
-  Description(const Plugin& plugin, void* loaded)
-      : plugin_(plugin), handle_(plugin.object(Slot::kLoadedExecutableGetExecutable, loaded, "executable")) {}
-  Description(const Description&) = delete;
-  Description& operator=(const Description&) = delete;
-  ~Description() { plugin_.destroy(Slot::kExecutableDestroy, handle_); }
-  void* handle() const { return handle_; }
-
- private:
-  const Plugin& plugin_;
-  void* handle_;
-};
 
 void check_arguments(const std::vector<std::vector<void*>>& arguments) {
   LOCKSTEP_CHECK_VALUE(!arguments.empty(), "[xla execute] a program runs on one device at least: devices=0");
@@ -45,9 +31,10 @@ Executable::Executable(Executable&& other) noexcept
     : client_(other.client_), handle_(std::exchange(other.handle_, nullptr)), num_results_(other.num_results_) {}
 
 Executable& Executable::operator=(Executable&& other) noexcept {
-  std::swap(client_, other.client_);
-  std::swap(handle_, other.handle_);
-  std::swap(num_results_, other.num_results_);
+  Executable taken(std::move(other));
+  std::swap(client_, taken.client_);
+  std::swap(handle_, taken.handle_);
+  std::swap(num_results_, taken.num_results_);
   return *this;
 }
 
@@ -62,7 +49,9 @@ std::vector<std::vector<Buffer>> Executable::execute(const std::vector<std::vect
   c10::SmallVector<void*, 64> handles(num_devices * num_results_, nullptr);
   c10::SmallVector<void* const*, 8> argument_lists;
   c10::SmallVector<void**, 8> result_lists;
+  std::vector<std::vector<Buffer>> results(num_devices);
   for (size_t device = 0; device < num_devices; ++device) {
+    results[device].reserve(num_results_);
     argument_lists.push_back(arguments[device].data());
     result_lists.push_back(handles.data() + device * num_results_);
   }
@@ -77,9 +66,7 @@ std::vector<std::vector<Buffer>> Executable::execute(const std::vector<std::vect
   block->results = result_lists.data();
   state.plugin.call(Slot::kLoadedExecutableExecute, block, "execute");
 
-  std::vector<std::vector<Buffer>> results(num_devices);
   for (size_t device = 0; device < num_devices; ++device) {
-    results[device].reserve(num_results_);
     for (size_t i = 0; i < num_results_; ++i) results[device].emplace_back(*client_, result_lists[device][i]);
   }
   return results;
@@ -87,7 +74,7 @@ std::vector<std::vector<Buffer>> Executable::execute(const std::vector<std::vect
 
 MemoryUse Executable::memory_use() const {
   const Plugin& plugin = client_->state_->plugin;
-  const Description description(plugin, handle_);
+  const ProgramDescription description(plugin, handle_);
   Block<c_api::MemoryStats> block;
   block->executable = description.handle();
   plugin.call(Slot::kExecutableMemoryStats, block, "memory use");
@@ -100,7 +87,7 @@ MemoryUse Executable::memory_use() const {
 
 std::string Executable::optimized_program() const {
   const Plugin& plugin = client_->state_->plugin;
-  const Description description(plugin, handle_);
+  const ProgramDescription description(plugin, handle_);
   Block<c_api::Program> program;
   Block<c_api::OptimizedProgram> block;
   block->executable = description.handle();

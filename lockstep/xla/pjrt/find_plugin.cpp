@@ -11,6 +11,7 @@
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
+#include "lockstep/xla/pjrt/client.h"
 
 namespace lockstep::xla {
 namespace {
@@ -19,6 +20,9 @@ namespace fs = std::filesystem;
 
 /// Variables that other programs read as well: files or folders, separated by colons.
 constexpr std::array kSharedVariables{"PJRT_PLUGIN_LIBRARY_PATH", "TPU_LIBRARY_PATH"};
+
+/// Places beside the library, beside its folder in an installation, and in the folder of all builds.
+constexpr std::array kPlaces{".", "pjrt", "../pjrt", "../../pjrt", "lockstep/pjrt", "../lib/lockstep/pjrt"};
 
 /// Returns the folder of the shared object that holds this function.
 fs::path own_folder() {
@@ -33,6 +37,11 @@ std::vector<std::string> known_names() {
   std::vector<std::string> names{"xla_cpu_pjrt.so", "xla_cuda_plugin.so"};
   names.insert(has_tpu_chips() ? names.begin() : names.end(), "libtpu.so");
   return names;
+}
+
+bool is_there(const fs::path& file) {
+  std::error_code unreadable;
+  return fs::exists(file, unreadable);
 }
 
 bool has_plugin_name(const fs::path& file) {
@@ -78,9 +87,11 @@ struct Search {
   }
 
   void look_in(const fs::path& folder) {
-    add_place(folder.lexically_normal());
+    std::string place = folder.lexically_normal();
+    if (place.ends_with('/')) place.pop_back();
+    add_place(place);
     for (const auto& name : known_names()) {
-      if (fs::exists(folder / name)) add_plugin(folder / name);
+      if (is_there(folder / name)) add_plugin(folder / name);
     }
     for (const auto& file : files_of(folder)) {
       if (has_plugin_name(file)) add_plugin(file);
@@ -89,9 +100,10 @@ struct Search {
 
   void look_at(const std::string& variable, const fs::path& place) {
     add_place(variable + "=" + place.string());
-    if (fs::is_directory(place)) {
+    std::error_code unreadable;
+    if (fs::is_directory(place, unreadable)) {
       look_in(place);
-    } else if (fs::exists(place)) {
+    } else if (is_there(place)) {
       add_plugin(place);
     }
   }
@@ -109,28 +121,18 @@ Search search() {
   if (const auto named = env::given("LOCKSTEP_PJRT_PLUGIN")) {
     found.look_at("LOCKSTEP_PJRT_PLUGIN", *named);
     // Who names a file wants that one: opening it says what is wrong with it.
-    if (!fs::exists(*named)) found.add_plugin(*named);
+    if (!is_there(*named)) found.add_plugin(*named);
   }
   for (const char* variable : kSharedVariables) {
     if (const char* value = std::getenv(variable)) found.look_at_list(variable, value);
   }
-  for (const auto& folder : plugin_folders(own_folder())) found.look_in(folder);
+  for (const char* place : kPlaces) found.look_in(own_folder() / place);
   return found;
 }
 
 }  // namespace
 
 bool has_tpu_chips() { return has_numbered("/dev", "accel") || has_numbered("/dev/vfio", ""); }
-
-std::vector<std::string> plugin_folders(const std::string& library) {
-  std::vector<std::string> folders;
-  for (const char* place : {".", "pjrt", "../pjrt", "../../pjrt", "../lib/lockstep/pjrt"}) {
-    std::string folder = (fs::path(library) / place).lexically_normal();
-    if (folder.ends_with('/')) folder.pop_back();
-    folders.push_back(std::move(folder));
-  }
-  return folders;
-}
 
 std::string find_plugin(std::vector<std::string>* searched) {
   auto found = search();

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "lockstep/base/error.h"
+#include "lockstep/xla/pjrt/client.h"
 #include "lockstep/xla/pjrt/find_plugin.h"
 
 namespace lockstep::xla {
