@@ -141,6 +141,37 @@ TEST_F(FindPluginTest, SaysWhatIsNoPlugin) {
   EXPECT_THAT(open_error(library.dli_fname), HasSubstr("has no function GetPjrtApi"));
 }
 
+TEST_F(FindPluginTest, VersionsWithAnotherTableAreTurnedDown) {
+  for (const char* minor : {"30", "56"}) {
+    const ScopedVariable version("FAKE_PLUGIN_MINOR", minor);
+    EXPECT_THAT(open_error(LOCKSTEP_FAKE_PLUGIN), HasSubstr(std::string("version=0.") + minor));
+  }
+}
+
+TEST(FakePluginTest, TellsWhereTheCoresOfTpusAre) {
+  const Client& client = Client::open({.plugin = LOCKSTEP_FAKE_PLUGIN});
+  EXPECT_EQ(client.platform(), "tpu");
+  EXPECT_EQ(client.platform_version(), "fake 1");
+  EXPECT_EQ(client.api_version(), "0.90");
+  EXPECT_EQ(client.hidden_sve(), HiddenSve::kNo);
+  ASSERT_EQ(client.devices().size(), 2u);
+  for (int core : {0, 1}) {
+    const DeviceInfo& device = client.devices()[static_cast<size_t>(core)];
+    EXPECT_EQ(device.id, 6 + core);
+    EXPECT_EQ(device.process, 3);
+    EXPECT_EQ(device.kind, "TPU v4");
+    EXPECT_EQ(device.text, "a fake core");
+    EXPECT_THAT(device.coordinates, ElementsAre(1, 0, 2));
+    EXPECT_EQ(device.core_on_chip, core);
+  }
+  EXPECT_EQ(&Client::open({.plugin = LOCKSTEP_FAKE_PLUGIN, .num_cpu_devices = 9}), &client);
+}
+
+TEST(FakePluginTest, FunctionsBehindTheEndOfTheTableAreNotCalled) {
+  const Client& client = Client::open({.plugin = LOCKSTEP_FAKE_PLUGIN});
+  EXPECT_THAT(error_of([&] { client.compile("module {}", {{6}}).execute({{}}); }), HasSubstr("lacks a function"));
+}
+
 /// Tests of a started plugin; the process has one client, so all ask for the same.
 class ClientTest : public ::testing::Test {
  protected:
