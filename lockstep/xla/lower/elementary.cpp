@@ -32,11 +32,11 @@ Value sign(Value a) {
   return is_unsigned(a->dtype) ? positive : positive - convert(compare("LT", a, 0), a->dtype);
 }
 
-/// A bool for each element; what integers give is `of_integers`.
-template <auto formula, bool of_integers>
+/// A bool for each element; false for integers.
+template <auto formula>
 Values classify(const Call& call) {
   const Value a = call.value(0);
-  return {is_float(a->dtype) ? formula(a) : fill_integer(of_integers, at::kBool, a->shape)};
+  return {is_float(a->dtype) ? formula(a) : fill_integer(0, at::kBool, a->shape)};
 }
 
 Value is_infinite(const Value& a) { return compare("EQ", abs(a), INFINITY); }
@@ -136,11 +136,10 @@ const Lowering kElementary[] = {
     {"round.decimals", any_unary<round_decimals>},
     {"trunc", rounding<truncate>},
     {"frac", any_unary<[](Value a) { return a - truncate(a); }>},
-    {"isnan", classify<is_nan, false>},
-    {"isinf", classify<is_infinite, false>},
-    {"isposinf", classify<[](const Value& a) { return compare("EQ", a, INFINITY); }, false>},
-    {"isneginf", classify<[](const Value& a) { return compare("EQ", a, -INFINITY); }, false>},
-    {"isfinite", classify<[](const Value& a) { return unary("is_finite", a); }, true>},
+    {"isnan", classify<is_nan>},
+    {"isinf", classify<is_infinite>},
+    {"isposinf", classify<[](const Value& a) { return compare("EQ", a, INFINITY); }>},
+    {"isneginf", classify<[](const Value& a) { return compare("EQ", a, -INFINITY); }>},
     {"nan_to_num", replace_not_finite},
 };
 

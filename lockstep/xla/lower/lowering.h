@@ -72,11 +72,18 @@ Lowerings softmax_lowerings();
 Lowerings matmul_lowerings();
 Lowerings convolution_lowerings();
 Lowerings pool_lowerings();
+Lowerings average_pool_lowerings();
+Lowerings resize_lowerings();
+Lowerings padding_lowerings();
 Lowerings batch_norm_lowerings();
 Lowerings norm_lowerings();
 Lowerings loss_lowerings();
 Lowerings index_lowerings();
+Lowerings scatter_lowerings();
+Lowerings sort_lowerings();
 Lowerings shape_lowerings();
+Lowerings factory_lowerings();
+Lowerings random_lowerings();
 
 /// All of them.
 std::vector<Lowering> all_lowerings();

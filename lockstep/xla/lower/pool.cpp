@@ -1,42 +1,10 @@
 #include <cmath>
 
 #include "lockstep/xla/lower/expression.h"
+#include "lockstep/xla/lower/pooling.h"
 
 namespace lockstep::xla {
 namespace {
-
-/// Windows over the last dimensions of an input.
-struct Pooling {
-  Window window;
-  Shape result;
-  /// First pooled dimension.
-  int64_t first;
-};
-
-/// `at` is the position of `kernel_size`; `stride` and `padding` follow.
-Pooling pooling(const Call& call, int at, const Value& a, size_t count, bool round_up, std::vector<int64_t> dilation) {
-  const std::vector<int64_t> size = expanded(call.integers(at), count),
-                             padding = expanded(call.integers(at + 2), count);
-  std::vector<int64_t> stride = expanded(call.integers(at + 1), count);
-  if (stride.empty()) stride = size;
-  dilation = expanded(std::move(dilation), count);
-  const std::vector<int64_t> ones(a->shape.size(), 1), zeros(a->shape.size(), 0);
-  Pooling pool{{ones, ones, zeros, zeros, ones}, a->shape, rank(a) - static_cast<int64_t>(count)};
-  for (size_t i = 0; i < count; ++i) {
-    const size_t dim = pool.first + i;
-    const int64_t length = a->shape[dim], reach = dilation[i] * (size[i] - 1) + 1;
-    const int64_t room = length + 2 * padding[i] - reach;
-    int64_t windows = (round_up ? (room + stride[i] - 1) / stride[i] : room / stride[i]) + 1;
-    if (round_up && (windows - 1) * stride[i] >= length + padding[i]) --windows;
-    pool.result[dim] = windows;
-    pool.window.size[dim] = size[i];
-    pool.window.stride[dim] = stride[i];
-    pool.window.low[dim] = padding[i];
-    pool.window.high[dim] = (windows - 1) * stride[i] + reach - length - padding[i];
-    pool.window.dilation[dim] = dilation[i];
-  }
-  return pool;
-}
 
 /// The place of each element among those of its pooled dimensions.
 Value places(const Value& a, int64_t first) {
