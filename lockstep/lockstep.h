@@ -60,6 +60,8 @@
 #include "lockstep/strategy/replica_context.h"
 #include "lockstep/strategy/run_options.h"
 #include "lockstep/strategy/strategy.h"
+#include "lockstep/strategy/tpu/tpu_system.h"
+#include "lockstep/strategy/tpu_strategy.h"
 #include "lockstep/strategy/value_context.h"
 #include "lockstep/strategy/variable.h"
 #include "lockstep/value/distributed.h"

@@ -18,13 +18,14 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kTypes[] = {"CPU", "GPU"};
+constexpr std::string_view kTypes[] = {"CPU", "GPU", "TPU"};
 constexpr int kMaxLogicalDevices = 4096;
 
 struct Configuration {
   std::mutex mutex;
   /// For each type that was configured: the number of logical devices on each physical device.
   std::map<std::string, std::vector<int>, std::less<>> counts;
+  std::vector<c10::Device> tpus;
 };
 
 Configuration& configuration() {
@@ -32,13 +33,21 @@ Configuration& configuration() {
   return *instance;
 }
 
+std::vector<c10::Device> tpu_devices() {
+  Configuration& config = configuration();
+  const std::lock_guard lock(config.mutex);
+  return config.tpus;
+}
+
 int num_physical_devices(std::string_view type) {
   if (type == "CPU") return 1;
+  if (type == "TPU") return static_cast<int>(tpu_devices().size());
   return type == "GPU" ? static_cast<int>(at::getNumGPUs()) : 0;
 }
 
 c10::Device torch_device(std::string_view type, int physical_index) {
   if (type == "CPU") return c10::Device(c10::kCPU);
+  if (type == "TPU") return tpu_devices()[static_cast<size_t>(physical_index)];
   return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(physical_index));
 }
 
@@ -98,6 +107,7 @@ std::string advice(std::string_view canonical_name) {
     return "devices of other processes cannot be used from here";
   }
   const int num_physical = num_physical_devices(type);
+  if (num_physical == 0 && type == "TPU") return "call initialize_tpu_system first";
   if (num_physical == 0) return c10::str("this machine has no ", type, " that LibTorch can use");
   return c10::str("call set_logical_devices(\"", type, "\", ", std::max(spec.index().value_or(0), 0) + 1,
                   ") first to have more of them");
@@ -122,6 +132,12 @@ std::vector<LogicalDevice> list_logical_devices(std::string_view type) {
     if (type.empty() || type == known) append_logical_devices(known, devices);
   }
   return devices;
+}
+
+void detail::set_tpu_devices(std::vector<c10::Device> devices) {
+  Configuration& config = configuration();
+  const std::lock_guard lock(config.mutex);
+  config.tpus = std::move(devices);
 }
 
 void set_logical_devices(std::string_view type, int count) {

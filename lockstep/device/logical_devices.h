@@ -25,7 +25,7 @@ namespace lockstep {
 struct PhysicalDevice {
   /// For example `/physical_device:GPU:0`.
   std::string name;
-  /// `CPU` or `GPU`.
+  /// `CPU`, `GPU` or `TPU`.
   std::string type;
   /// What LibTorch calls it.
   c10::Device torch_device;
@@ -35,7 +35,7 @@ struct PhysicalDevice {
 struct LogicalDevice {
   /// The canonical name, for example `/job:localhost/replica:0/task:0/device:CPU:1`.
   std::string name;
-  /// `CPU` or `GPU`.
+  /// `CPU`, `GPU` or `TPU`.
   std::string type;
   /// The number in the name, counted for each type over all physical devices.
   int index;
@@ -61,6 +61,11 @@ LOCKSTEP_API void set_logical_devices_per_physical(std::string_view type, const 
 
 /// Forgets what was set: the defaults hold again.
 LOCKSTEP_API void reset_logical_devices();
+
+namespace detail {
+/// Makes TPU:0, TPU:1, ... these devices: what a plugin has that was started.
+LOCKSTEP_API void set_tpu_devices(std::vector<c10::Device> devices);
+}  // namespace detail
 
 /// Returns the logical device with this canonical name.
 ///

@@ -84,8 +84,8 @@ union NeverDestroyed {
 };
 
 at::Generator new_generator(c10::Device device) {
-  if (device.is_cpu()) return at::make_generator<at::CPUGeneratorImpl>();
-  return at::globalContext().defaultGenerator(device).clone();
+  if (device.is_cuda()) return at::globalContext().defaultGenerator(device).clone();
+  return at::make_generator<at::CPUGeneratorImpl>();
 }
 
 }  // namespace
@@ -121,8 +121,9 @@ ReplicaRandom::ReplicaRandom(RunSeed& seed, int replica)
 ReplicaRandom::~ReplicaRandom() { random_of_this_thread = before_; }
 
 const at::Generator& ReplicaRandom::generator(c10::Device device) {
-  if (!generator_ || generator_->device().type() != device.type()) {
+  if (!generator_ || generator_for_ != device.type()) {
     generator_ = new_generator(device);
+    generator_for_ = device.type();
     generator_->set_current_seed(replica_seed(seed_.get(), replica_));
   }
   return *generator_;

@@ -58,6 +58,8 @@ class LOCKSTEP_API ReplicaRandom {
   RunSeed& seed_;
   int replica_;
   std::optional<at::Generator> generator_;
+  /// What `generator_` is for: one of the CPU also seeds devices that have none of their own.
+  c10::DeviceType generator_for_ = c10::DeviceType::CPU;
   ReplicaRandom* before_;
   c10::impl::IncludeDispatchKeyGuard include_;
 };

@@ -10,11 +10,12 @@ c10::impl::VirtualGuardImpl runtime_of(c10::Device device) { return c10::impl::V
 }  // namespace
 
 Uploader::Uploader(c10::Device device) : device_(device) {
-  if (!device.is_cpu()) stream_ = runtime_of(device).getStreamFromGlobalPool(device);
+  if (device.is_cuda()) stream_ = runtime_of(device).getStreamFromGlobalPool(device);
 }
 
 at::Tensor Uploader::upload(const at::Tensor& tensor) {
-  if (!stream_ || tensor.device() == device_) return tensor;
+  if (tensor.device() == device_) return tensor;
+  if (!stream_) return tensor.to(device_);
   const c10::StreamGuard guard(*stream_);
   // Memory that is not page-locked would make the copy wait for the host, and the host for the copy.
   const at::Tensor source = tensor.device().is_cpu() && !tensor.is_pinned() ? tensor.pin_memory() : tensor;

@@ -85,7 +85,7 @@ class LOCKSTEP_API StrategyExtended {
   /// Whether each worker builds its own computation: no, with one worker.
   bool experimental_between_graph() const { return impl_->between_graph(); }
   bool experimental_should_init() const { return true; }
-  bool experimental_require_static_shapes() const { return false; }
+  bool experimental_require_static_shapes() const { return impl_->requires_equal_shapes(); }
 
   const CrossDeviceOps& cross_device_ops() const { return impl_->cross_device_ops(); }
 

@@ -23,13 +23,17 @@ void check_same_number(const char* what, size_t of_first, size_t of_other) {
                        of_first, ", another one ", of_other);
 }
 
+/// Tensors of different devices may have no address to compare.
+bool same_memory(const at::Tensor& a, const at::Tensor& b) {
+  return a.device() == b.device() && a.data_ptr() == b.data_ptr();
+}
+
 void copy_state(const Module& from, Module& to) {
   const at::NoGradGuard no_grad;
   const auto copy = [](const std::vector<at::Tensor>& source, const std::vector<at::Tensor>& target) {
     check_same_number("parameters and buffers", source.size(), target.size());
     for (size_t i = 0; i < source.size(); ++i) {
-      const bool differs = source[i].defined() && source[i].data_ptr() != target[i].data_ptr();
-      if (differs) at::Tensor(target[i]).copy_(source[i]);
+      if (source[i].defined() && !same_memory(source[i], target[i])) at::Tensor(target[i]).copy_(source[i]);
     }
   };
   copy(from.parameters(), to.parameters());

@@ -108,7 +108,17 @@ at::Tensor reduce_erased(const StrategyImpl& strategy, ReduceOp op, const Erased
                                             result_device())[0];
 }
 
+void check_equal_shapes(const StrategyImpl& strategy, const std::vector<at::Tensor>& components) {
+  if (!strategy.requires_equal_shapes()) return;
+  for (size_t i = 1; i < components.size(); ++i) {
+    LOCKSTEP_CHECK_VALUE(components[i].sizes() == components[0].sizes(), "[gather] a ", strategy.type_name(),
+                         " gathers tensors of one shape: replica 0 has ", components[0].sizes(), ", replica ", i,
+                         " has ", components[i].sizes(), "; pad them to one size first");
+  }
+}
+
 at::Tensor gather_erased(const StrategyImpl& strategy, const ErasedValue& value, int64_t axis) {
+  check_equal_shapes(strategy, value.components);
   if (value.kind == ErasedValue::Kind::Plain && !is_own_of_worker(strategy, value)) return value.components[0];
   at::Tensor here = strategy.cross_device_ops().gather(per_replica(value.components), result_device(), axis)[0];
   return strategy.num_workers() == 1 ? here : strategy.worker_group().all_gather(here, axis);

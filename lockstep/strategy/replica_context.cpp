@@ -186,6 +186,7 @@ void fail_integer_mean() {
 
 void meet_for_merge(StrategyImpl& strategy, int replica, const char* step, void* mine, const std::type_info& type,
                     c10::function_ref<void(at::ArrayRef<void*>)> use, std::chrono::milliseconds timeout) {
+  strategy.before_merge(replica);
   comm::Call call;
   call.operation = step;
   call.payload = mine;

@@ -28,6 +28,9 @@ StrategyImpl::Team::Team(const StrategyImpl& strategy, int depth)
       groups(comm::make_local_groups(rendezvous)),
       threads(torch_devices(strategy.devices()), strategy.global_replica(0), strategy.num_workers(),
               strategy.workers() == nullptr ? 1 : strategy.workers()->sharing_cores()) {
+  for (comm::Group& group : groups) {
+    if (strategy.wrap_group_) group = strategy.wrap_group_(group);
+  }
   rendezvous->set_default_timeout(env::seconds("LOCKSTEP_COLLECTIVE_TIMEOUT"));
   if (Workers* workers = strategy.workers()) {
     spread = workers->make_groups(depth == 0 ? "replicas" : c10::str("replicas in merge ", depth),
@@ -35,8 +38,8 @@ StrategyImpl::Team::Team(const StrategyImpl& strategy, int depth)
   }
 }
 
-StrategyImpl::StrategyImpl(std::vector<LogicalDevice> devices, std::shared_ptr<Workers> workers)
-    : devices_(std::move(devices)), workers_(std::move(workers)) {
+StrategyImpl::StrategyImpl(std::vector<LogicalDevice> devices, std::shared_ptr<Workers> workers, WrapGroup wrap_group)
+    : devices_(std::move(devices)), workers_(std::move(workers)), wrap_group_(std::move(wrap_group)) {
   apply_machine_defaults();
   TableLookups::prepare();
   if (workers_) across_ = workers_->make_groups("workers", 1);

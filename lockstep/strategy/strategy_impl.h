@@ -21,6 +21,7 @@
 #include "lockstep/device/logical_devices.h"
 #include "lockstep/device/replica_threads.h"
 #include "lockstep/strategy/before_run.h"
+#include "lockstep/strategy/step_replay.h"
 
 namespace lockstep {
 
@@ -64,6 +65,13 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   /// Where variables are, for strategies that keep them once for all replicas; null where each replica has its own.
   virtual const LogicalDevice* parameter_device() const { return nullptr; }
   virtual std::vector<std::string> parameter_device_names() const { return device_names(); }
+
+  /// Whether what replicas gather must have one shape.
+  virtual bool requires_equal_shapes() const { return false; }
+  /// Called in each replica before a merge function sees what it computed.
+  virtual void before_merge(int /*replica*/) {}
+  /// How steps that are declared pure are replayed; null where they are run like all others.
+  virtual std::unique_ptr<StepReplay> make_replay() { return nullptr; }
 
   /// Where this process stands among those that read a dataset together.
   data::detail::InputWorker input_worker() const { return {num_workers(), worker(), num_local_replicas()}; }
@@ -111,7 +119,11 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   int threads_per_replica() const { return team_->threads.threads_per_replica(); }
 
  protected:
-  explicit StrategyImpl(std::vector<LogicalDevice> devices, std::shared_ptr<Workers> workers = nullptr);
+  /// Makes the group that a replica calls of the one whose ranks are threads of this process.
+  using WrapGroup = std::function<comm::Group(const comm::Group&)>;
+
+  explicit StrategyImpl(std::vector<LogicalDevice> devices, std::shared_ptr<Workers> workers = nullptr,
+                        WrapGroup wrap_group = nullptr);
 
  private:
   /// The threads of the local replicas and where they meet. Those of a run wait while a merge function is called, so a
@@ -136,6 +148,7 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
 
   std::vector<LogicalDevice> devices_;
   std::shared_ptr<Workers> workers_;
+  WrapGroup wrap_group_;
   std::shared_ptr<comm::WorkerGroups> across_;
   std::shared_ptr<comm::WorkerGroups> gradients_;
   std::unique_ptr<Team> team_;

@@ -122,7 +122,9 @@ class Registrations {
     if (op) add(*op, c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Special>(kernel.run)));
   }
 
+  /// A function that two rows lead to, as the other's form in place for example, has the first one's kernel.
   void add(const c10::OperatorHandle& op, c10::KernelFunction function) {
+    if (!registered_.insert(toString(op.operator_name())).second) return;
     handles_.push_back(c10::Dispatcher::singleton().registerImpl(op.operator_name(), c10::DispatchKey::XLA,
                                                                  std::move(function), {}, nullptr, "lockstep"));
   }
@@ -137,6 +139,7 @@ class Registrations {
     void (*run)(const c10::OperatorHandle&, Stack*);
   };
 
+  std::set<std::string> registered_;
   std::deque<c10::RegistrationHandleRAII> handles_;
 };
 

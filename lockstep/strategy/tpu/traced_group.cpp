@@ -1,0 +1,96 @@
+#include "lockstep/strategy/tpu/traced_group.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/group_impl.h"
+#include "lockstep/xla/engine/collectives.h"
+
+namespace lockstep::detail {
+namespace {
+
+bool is_traced(at::TensorList tensors) {
+  return !tensors.empty() && tensors[0].device().type() == c10::DeviceType::XLA;
+}
+
+class TracedGroup final : public comm::GroupImpl {
+ public:
+  explicit TracedGroup(comm::Group host) : host_(std::move(host)) {}
+
+  int rank() const override { return host_.rank(); }
+  int size() const override { return host_.size(); }
+  const std::string& name() const override { return host_.name(); }
+
+  void do_all_reduce(at::TensorList inputs, at::TensorList outputs, ReduceOp op,
+                     const CommunicationOptions& options) override {
+    const auto reduced = is_traced(inputs) ? traced([&](const at::Tensor& t) { return all_reduced(t, op); }, inputs)
+                                           : host_.all_reduce(inputs, op, options);
+    copy(reduced, outputs);
+  }
+
+  std::vector<at::Tensor> do_all_reduce_sparse(at::TensorList inputs, ReduceOp op,
+                                               const CommunicationOptions& options) override {
+    return host_.all_reduce(inputs, op, options);
+  }
+
+  void do_reduce(at::TensorList inputs, at::TensorList outputs, ReduceOp op, int root,
+                 const CommunicationOptions& options) override {
+    const auto reduced = is_traced(inputs) ? traced([&](const at::Tensor& t) { return all_reduced(t, op); }, inputs)
+                                           : host_.reduce(inputs, root, op, options);
+    if (rank() == root) copy(reduced, outputs);
+  }
+
+  void do_broadcast(at::TensorList inputs, at::TensorList outputs, int root,
+                    const CommunicationOptions& options) override {
+    const auto from_root = [&](const at::Tensor& t) { return xla::broadcast_from(t, root, size()); };
+    copy(is_traced(inputs) ? traced(from_root, inputs) : host_.broadcast(inputs, root, options), outputs);
+  }
+
+  std::vector<at::Tensor> do_all_gather(at::TensorList inputs, int64_t dim,
+                                        const CommunicationOptions& options) override {
+    if (!is_traced(inputs)) return host_.all_gather(inputs, dim, options);
+    return traced([&](const at::Tensor& t) { return xla::all_gathered(t, dim, size()); }, inputs);
+  }
+
+  std::vector<at::Tensor> do_gather(at::TensorList inputs, int64_t dim, int root,
+                                    const CommunicationOptions& options) override {
+    if (!is_traced(inputs)) return host_.gather(inputs, dim, root, options);
+    auto gathered = do_all_gather(inputs, dim, options);
+    return rank() == root ? gathered : std::vector<at::Tensor>{};
+  }
+
+  void do_reduce_scatter(const at::Tensor& input, const at::Tensor& output, ReduceOp op,
+                         const CommunicationOptions& options) override {
+    if (!is_traced(input)) return copy({host_.reduce_scatter(input, op, options)}, output);
+    // The share is taken by a number, which may differ between replicas, so that all have one program.
+    const auto share = comm::row_share(input.size(0), rank(), size());
+    const at::Tensor rows = at::arange(share.count, input.options().dtype(at::kLong)) + share.begin;
+    copy({all_reduced(input, op).index_select(0, rows)}, output);
+  }
+
+  void do_barrier(const CommunicationOptions& options) override { host_.barrier(options); }
+
+ private:
+  at::Tensor all_reduced(const at::Tensor& tensor, ReduceOp op) const { return xla::all_reduced(tensor, op, size()); }
+
+  template <class F>
+  static std::vector<at::Tensor> traced(F&& function, at::TensorList inputs) {
+    std::vector<at::Tensor> results;
+    for (const at::Tensor& input : inputs) results.push_back(function(input));
+    return results;
+  }
+
+  static void copy(const std::vector<at::Tensor>& results, at::TensorList outputs) {
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < outputs.size(); ++i) outputs[i].detach().copy_(results[i]);
+  }
+
+  comm::Group host_;
+};
+
+}  // namespace
+
+comm::Group traced_group(const comm::Group& host) { return comm::Group(std::make_shared<TracedGroup>(host)); }
+
+}  // namespace lockstep::detail
