@@ -115,17 +115,19 @@ class ModuleText {
   }
 
   void write_return() {
-    const char* separator = "return ";
-    for (const Trace::Result& result : trace_.results) {
-      writer_.put(separator, writer_.name(*result.value));
-      separator = ", ";
+    std::string names, types;
+    for (size_t i = 0; i < trace_.results.size(); ++i) {
+      const Trace::Result& result = trace_.results[i];
+      std::string name = writer_.name(*result.value);
+      if (writer_.layouts.needs_detour(*result.value, result.layout)) {
+        const std::string laid_out = "%r" + std::to_string(i);
+        write_constraint(writer_, laid_out, name, *result.value, result.layout);
+        name = laid_out;
+      }
+      names.append(i > 0 ? ", " : "").append(name);
+      types.append(i > 0 ? ", " : " : ").append(tensor_type(*result.value));
     }
-    separator = " : ";
-    for (const Trace::Result& result : trace_.results) {
-      writer_.put(separator, tensor_type(*result.value));
-      separator = ", ";
-    }
-    writer_.put(trace_.results.empty() ? "return\n" : "\n");
+    writer_.put("return ", names, types, "\n");
   }
 
   const Trace& trace_;
