@@ -132,6 +132,13 @@ struct ModuleReplicas::State final : BeforeRun {
   /// All submodules of each replica, in one order, to compare modes by.
   std::vector<std::vector<std::shared_ptr<Module>>> submodules;
 
+  /// Whether each submodule trains: what it computes depends on it.
+  size_t fingerprint() const override {
+    size_t modes = 0;
+    for (const auto& submodule : submodules[0]) modes = modes * 31 + (submodule->is_training() ? 2 : 1);
+    return modes;
+  }
+
   void before_run() override {
     for (size_t replica = 1; replica < submodules.size(); ++replica) {
       for (size_t i = 0; i < submodules[0].size(); ++i) {
@@ -167,7 +174,7 @@ ModuleReplicas::ModuleReplicas(const Factory& factory) : state_(std::make_shared
     state_->modules.push_back(std::move(made));
   }
   generator.set_state(after);
-  if (state_->modules.size() > 1) strategy.add_before_run(state_);
+  strategy.add_before_run(state_);
 }
 
 ModuleReplicas::~ModuleReplicas() = default;

@@ -22,16 +22,34 @@ void count_write(const std::vector<at::Tensor>& tensors) {
   }
 }
 
+/// What LibTorch's clip_grad_norm_ does, without reading the norm on the host.
+at::Tensor clip_on_device(const std::vector<at::Tensor>& parameters, double max_norm) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> norms;
+  for (const at::Tensor& parameter : parameters) {
+    if (parameter.grad().defined()) norms.push_back(parameter.grad().norm(2));
+  }
+  if (norms.empty()) return at::scalar_tensor(0.0, at::kDouble);
+  const at::Tensor norm = at::stack(norms).norm(2);
+  const at::Tensor factor = at::clamp_max(max_norm / (norm + 1e-6), 1.0);
+  for (const at::Tensor& parameter : parameters) {
+    if (parameter.grad().defined()) parameter.mutable_grad().mul_(factor);
+  }
+  return norm;
+}
+
 }  // namespace
 
-OptimizerCore::OptimizerCore(Setup setup) : state_(std::make_unique<State>(std::move(setup))) {}
+OptimizerCore::OptimizerCore(Setup setup) : state_(std::make_shared<State>(std::move(setup))) {
+  if (state_->replicas[0].on_device) state_->setup.strategy->add_before_run(state_);
+}
 
 OptimizerCore::~OptimizerCore() = default;
 
 void OptimizerCore::minimize(const at::Tensor& loss, std::optional<double> clip_norm) {
   try {
     backward(loss);
-    if (clip_norm) clip_gradients(*clip_norm);
+    if (clip_norm) clip_to_norm(*clip_norm);
     step();
   } catch (...) {
     zero_grad();
@@ -120,13 +138,16 @@ void OptimizerCore::reduce_gradients() {
   own.reduced = true;
 }
 
-double OptimizerCore::clip_gradients(double max_norm) {
+at::Tensor OptimizerCore::clip_to_norm(double max_norm) {
   int replica = 0;
   OptimizerReplica& own = state_->here("clip_grad_norm", replica);
   LOCKSTEP_CHECK_VALUE(max_norm > 0, "[clip_grad_norm] the norm must be positive: max_norm=", max_norm);
   reduce_gradients();
-  return torch::nn::utils::clip_grad_norm_(own.parameters, max_norm);
+  if (own.on_device) return clip_on_device(own.parameters, max_norm);
+  return at::scalar_tensor(torch::nn::utils::clip_grad_norm_(own.parameters, max_norm), at::kDouble);
 }
+
+double OptimizerCore::clip_gradients(double max_norm) { return clip_to_norm(max_norm).item<double>(); }
 
 void OptimizerCore::zero_grad() {
   int replica = 0;

@@ -72,8 +72,9 @@ class LOCKSTEP_API OptimizerCore {
 
  private:
   void backward(const at::Tensor& loss);
+  at::Tensor clip_to_norm(double max_norm);
 
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace lockstep::detail

@@ -23,7 +23,7 @@ struct UploadedStep {
 };
 
 bool has_accelerator(const std::vector<c10::Device>& devices) {
-  return std::any_of(devices.begin(), devices.end(), [](const c10::Device& device) { return !device.is_cpu(); });
+  return std::any_of(devices.begin(), devices.end(), [](const c10::Device& device) { return device.is_cuda(); });
 }
 
 /// Where the replicas' batches are.

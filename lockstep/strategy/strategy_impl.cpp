@@ -68,6 +68,16 @@ void StrategyImpl::notify_observers() {
   }
 }
 
+size_t StrategyImpl::observe_run() {
+  notify_observers();
+  const std::lock_guard<std::mutex> lock(observers_mutex_);
+  size_t fingerprint = 0;
+  for (const auto& weak : observers_) {
+    if (const auto observer = weak.lock()) fingerprint = fingerprint * 1000003 + observer->fingerprint();
+  }
+  return fingerprint;
+}
+
 // Teams are made by the thread that runs a merge function, while all other replicas of the run wait for it.
 StrategyImpl::Team& StrategyImpl::team_at(int depth) const {
   Team* team = team_.get();

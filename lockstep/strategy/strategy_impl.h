@@ -115,6 +115,8 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
 
   /// Calls `observer.before_run()` before every run, for as long as somebody else keeps it alive.
   void add_before_run(std::weak_ptr<BeforeRun> observer);
+  /// Calls all of them now, as a run does that is made without its function; returns their fingerprint.
+  size_t observe_run();
 
   int threads_per_replica() const { return team_->threads.threads_per_replica(); }
 

@@ -67,6 +67,9 @@ OptimizerCore::State::State(Setup given) : setup(std::move(given)), replicas(set
   }
   front = make_front();
   plan();
+  for (OptimizerReplica& replica : replicas) {
+    replica.on_device = DeviceOptimizer::make(*front, replica.parameters, groups);
+  }
   plan_stretches();
 }
 
@@ -89,6 +92,12 @@ std::unique_ptr<torch::optim::Optimizer> OptimizerCore::State::make_for_one(at::
   Groups one;
   one.emplace_back(std::vector<at::Tensor>{std::move(parameter)}, front->param_groups()[group].options().clone());
   return setup.factory(std::move(one));
+}
+
+void OptimizerCore::State::before_run() {
+  for (const OptimizerReplica& replica : replicas) {
+    if (replica.on_device) replica.on_device->take_rates(front->param_groups());
+  }
 }
 
 /// Decides the way of every parameter, and who updates what.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lockstep/strategy/optimizer_core.h"
+#include "lockstep/strategy/update/device_optimizer.h"
 #include "lockstep/strategy/update/gradient_buckets.h"
 #include "lockstep/strategy/update/row_update.h"
 #include "lockstep/strategy/update/shared_update.h"
@@ -31,6 +32,8 @@ struct OptimizerReplica {
   /// For parameters whose gradients name rows.
   std::vector<std::unique_ptr<RowUpdate>> rows;
   std::unique_ptr<torch::optim::Optimizer> own;
+  /// In place of `own` on devices whose steps are compiled.
+  std::unique_ptr<DeviceOptimizer> on_device;
   bool own_is_stale = true;
   bool reduced = false;
   /// Gradients that travel during backward, once it is known which parameters have dense ones.
@@ -43,7 +46,7 @@ struct ParameterRange {
   size_t end = 0;
 };
 
-struct OptimizerCore::State {
+struct OptimizerCore::State final : BeforeRun {
   Setup setup;
   std::vector<OptimizerReplica> replicas;
   /// The group of each parameter, in the order of all groups' parameters.
@@ -58,6 +61,9 @@ struct OptimizerCore::State {
   using Work = std::function<void(const Offers&)>;
 
   explicit State(Setup given);
+
+  void before_run() override;
+  size_t fingerprint() const override { return detail::fingerprint(*front); }
 
   /// Replicas here, replicas everywhere, and those that show each other their memory: here, or everywhere.
   int num_replicas() const { return static_cast<int>(replicas.size()); }

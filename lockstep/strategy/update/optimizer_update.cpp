@@ -186,6 +186,10 @@ void OptimizerCore::State::average_other_buffers(int replica, OptimizerReplica& 
 }
 
 at::Tensor OptimizerCore::State::step_own(OptimizerReplica& own, const std::function<at::Tensor()>& closure) {
+  if (own.on_device && !closure) {
+    own.on_device->step(front->param_groups());
+    return {};
+  }
   if (own.own_is_stale) {
     Groups mine;
     for (size_t g = 0; g < front->param_groups().size(); ++g) {

@@ -85,8 +85,9 @@ struct LOCKSTEP_API Node : c10::intrusive_ptr_target {
   /// Whether a collective is among the operations that lead to it since the last execution.
   bool needs_others = false;
 
-  /// Storages that hold it now.
+  /// Storages that hold it now, and the one that has taken it last.
   int owners = 0;
+  void* holder = nullptr;
   /// Scratch of `collect`: which collection has seen it last, and its place there.
   uint32_t epoch = 0;
   uint32_t index = 0;

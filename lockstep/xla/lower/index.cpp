@@ -71,6 +71,8 @@ Values index_put(const Call& call) {  // self indices values accumulate
 const Lowering kIndexing[] = {
     {"embedding", embedding},
     {"embedding_dense_backward", embedding_gradient, [](const Call& call) { return !call.flag(4); }},
+    // XLA has no sparse tensors: the gradient of a table is a table.
+    {"embedding_sparse_backward", embedding_gradient, [](const Call& call) { return !call.flag(4); }},
     {"index_select", index_select},
     {"gather", gather},
     {"take", take_flat},

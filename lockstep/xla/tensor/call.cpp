@@ -19,12 +19,14 @@ Value number_of(const at::Tensor& scalar) {
 }  // namespace
 
 Value Call::value(const at::Tensor& tensor) const {
-  LazyStorage* storage = storage_of(tensor);
-  if (storage != nullptr) {
-    LOCKSTEP_CHECK_VALUE(storage->place().index() == place_, "[", current_origin(),
+  if (LazyStorage* storage = storage_of(tensor)) {
+    Place& here = place_at(place_);
+    if (&storage->place() == &here) return read(tensor);
+    // A device that is a replica by itself may be the first of several that are one.
+    LOCKSTEP_CHECK_VALUE(storage->place().devices()[0] == here.devices()[0], "[", current_origin(),
                          "] all tensors must be of one replica: expected xla:", place_, ", found ", tensor.device(),
                          "; move it with to(device)");
-    return read(tensor);
+    return upload(to_cpu(tensor), here);
   }
   LOCKSTEP_CHECK_VALUE(tensor.defined() && tensor.device().is_cpu(), "[", current_origin(),
                        "] all tensors must be of one device: expected xla:", place_, ", found ",

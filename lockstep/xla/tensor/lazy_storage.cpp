@@ -13,21 +13,31 @@ c10::DispatchKeySet lazy_keys() { return c10::DispatchKeySet({c10::DispatchKey::
 
 }  // namespace
 
-LazyStorage::LazyStorage(Place& place, Value value) : place_(&place), value_(std::move(value)) {
-  ++value_->owners;
+LazyStorage::LazyStorage(Place& place, Value value) : place_(&place) {
+  take(std::move(value));
   place_->add(*this);
 }
 
 LazyStorage::~LazyStorage() {
-  --value_->owners;
+  let_go();
   place_->remove(*this);
+}
+
+void LazyStorage::take(Value value) {
+  value_ = std::move(value);
+  ++value_->owners;
+  value_->holder = this;
+}
+
+void LazyStorage::let_go() {
+  --value_->owners;
+  if (value_->holder == this) value_->holder = nullptr;
 }
 
 void LazyStorage::bind(Value value) {
   if (value_->op == Op::Argument) before_ = value_;
-  --value_->owners;
-  value_ = std::move(value);
-  ++value_->owners;
+  let_go();
+  take(std::move(value));
   views.clear();
   if (value_->op == Op::Argument) {
     place_->remove(*this);

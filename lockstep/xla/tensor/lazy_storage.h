@@ -65,6 +65,9 @@ class LOCKSTEP_API LazyStorage {
  private:
   friend class Place;
 
+  void take(Value value);
+  void let_go();
+
   Place* place_;
   Value value_;
   Value before_;
@@ -72,6 +75,9 @@ class LOCKSTEP_API LazyStorage {
   size_t slot_ = SIZE_MAX;
   std::shared_ptr<LazyStorage*> token_;
 };
+
+/// The storage that holds an argument, where there is one.
+inline LazyStorage* holder_of(const Node& argument) { return static_cast<LazyStorage*>(argument.holder); }
 
 /// Null for tensors of other devices.
 LOCKSTEP_API LazyStorage* storage_of(const at::Tensor& tensor);

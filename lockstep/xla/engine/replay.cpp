@@ -1,0 +1,282 @@
+#include "lockstep/xla/engine/replay.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+
+#include <ATen/ATen.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/xla/counters.h"
+
+namespace lockstep::xla {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Larger data of the host that a step reads by itself are not compared: it is traced every time.
+constexpr size_t kComparableBytes = 1 << 20;
+
+/// Where an argument of the program comes from: the step's arguments, a storage that lives on, or a constant.
+struct Source {
+  int argument = -1;
+  std::weak_ptr<LazyStorage*> storage;
+  Value constant;
+  LayoutPtr layout = nullptr;
+};
+
+/// Where a result goes to: storages that live on, or out of the step.
+struct Sink {
+  std::vector<std::weak_ptr<LazyStorage*>> storages;
+  Dtype dtype = at::kFloat;
+  Shape shape;
+  LayoutPtr layout = nullptr;
+};
+
+struct Number {
+  uint64_t bits = 0;
+  int64_t draw = -1;
+  bool is_float = false;
+  const char* origin = "";
+};
+
+int position_of(const Node* node, const std::vector<Value>& values) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (values[i].get() == node) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+/// The storage that an argument belongs to: one that holds it, or held it before it was overwritten.
+LazyStorage* home_of(const Node& argument, const Pending& pending) {
+  if (argument.owners > 0 && argument.holder != nullptr) return holder_of(argument);
+  for (LazyStorage* storage : pending.storages) {
+    if (storage->before().get() == &argument) return storage;
+  }
+  return nullptr;
+}
+
+bool same_constants(const Value& a, const Value& b) {
+  if (a == b) return true;
+  if (!a || !b || a->dtype != b->dtype || a->shape != b->shape) return false;
+  const size_t bytes = static_cast<size_t>(a->numel()) * c10::elementSize(a->dtype);
+  return bytes <= kComparableBytes && at::equal(fetch(*a), fetch(*b));
+}
+
+}  // namespace
+
+struct Replay::Known {
+  std::vector<Source> sources;
+  std::vector<Sink> sinks;
+  std::vector<int> donated_to;
+  std::vector<uint64_t> key;
+  std::vector<Number> numbers;
+  /// For each result of the step which sink it is.
+  std::vector<int> returned;
+  int launches = 0;
+};
+
+Replay::Replay(const Mesh& mesh) : places_(mesh.places()) {}
+
+Replay::~Replay() = default;
+
+void Replay::forget(const std::string& why) {
+  is_ready_ = false;
+  why_not_ = why;
+  now_.clear();
+}
+
+void Replay::begin_trace(const Tensors& arguments) {
+  before_ = std::move(now_);
+  now_.assign(places_.size(), {});
+  arguments_.assign(places_.size(), {});
+  refusal_.clear();
+  is_ready_ = false;
+  for (size_t replica = 0; replica < arguments.size(); ++replica) {
+    for (const at::Tensor& tensor : arguments[replica]) arguments_[replica].push_back(read(tensor));
+  }
+  set_listener(this);
+}
+
+void Replay::abandon_trace() {
+  set_listener(nullptr);
+  arguments_.clear();
+  forget("the last call failed");
+}
+
+void Replay::on_apart(const std::string& why) { refusal_ = why; }
+
+void Replay::on_launch(const Work& work, int replica, const std::shared_ptr<const Program>& program) {
+  Known& known = now_[replica];
+  const Trace& trace = work.trace();
+  program_ = program;
+  ++known.launches;
+  known.key = trace.key;
+  known.donated_to = trace.donated_to;
+  known.sources.clear();
+  known.sinks.clear();
+  known.numbers.clear();
+  for (const Node* argument : trace.arguments) {
+    Source source;
+    source.layout = data_of(*argument).layout;
+    source.argument = position_of(argument, arguments_[replica]);
+    LazyStorage* home = source.argument < 0 ? home_of(*argument, work.pending()) : nullptr;
+    if (home != nullptr) source.storage = home->watch();
+    if (home == nullptr && source.argument < 0) source.constant = Value::reclaim_copy(const_cast<Node*>(argument));
+    known.sources.push_back(std::move(source));
+  }
+  for (const Trace::Result& result : trace.results) {
+    Sink sink{{}, result.value->dtype, result.value->shape, result.layout};
+    for (LazyStorage* storage : work.pending().storages) {
+      if (storage->value() == result.value) sink.storages.push_back(storage->watch());
+    }
+    known.sinks.push_back(std::move(sink));
+  }
+  for (const Node* number : trace.numbers) {
+    known.numbers.push_back({number_bits(*number), number->draw, is_float(number->dtype), number->origin});
+  }
+}
+
+void Replay::end_trace(const Tensors& results) {
+  set_listener(nullptr);
+  arguments_.clear();
+  for (size_t replica = 0; replica < results.size(); ++replica) {
+    for (const at::Tensor& result : results[replica]) {
+      LazyStorage* storage = storage_of(result);
+      const auto is_this = [&](const std::weak_ptr<LazyStorage*>& watched) {
+        const auto alive = watched.lock();
+        return alive && *alive == storage;
+      };
+      int found = -1;
+      auto& sinks = now_[replica].sinks;
+      for (size_t i = 0; i < sinks.size() && storage != nullptr; ++i) {
+        const auto& storages = sinks[i].storages;
+        if (std::any_of(storages.begin(), storages.end(), is_this)) found = static_cast<int>(i);
+      }
+      const bool is_whole = found >= 0 && result.is_contiguous() && result.sizes() == Ints(sinks[found].shape);
+      now_[replica].returned.push_back(is_whole ? found : -1);
+    }
+  }
+  why_not_ = compare_with_last();
+  is_ready_ = why_not_.empty();
+  if (!is_ready_) return;
+  for (Known& known : now_) {
+    // What goes out of the step is new every time; nothing is kept of the tensors that went out of this one.
+    for (const int sink : known.returned) known.sinks[sink].storages.clear();
+  }
+}
+
+/// Returns why the step cannot be replayed yet, or nothing.
+std::string Replay::compare_with_last() const {
+  if (!refusal_.empty()) return refusal_;
+  for (const Known& known : now_) {
+    if (known.launches > 1) return "the function reads values that need all replicas";
+    if (known.launches == 0) return "the function computes nothing";
+    if (std::count(known.returned.begin(), known.returned.end(), -1) > 0) {
+      return "a result is no new tensor of the device: return clones of variables, and tensors that the step computed";
+    }
+  }
+  if (before_.empty()) return "it has been called once, and must do the same twice";
+  for (size_t replica = 0; replica < now_.size(); ++replica) {
+    const Known& now = now_[replica];
+    const Known& last = before_[replica];
+    if (now.key != last.key) return "the program has changed since the last call";
+    for (size_t i = 0; i < now.numbers.size(); ++i) {
+      if (now.numbers[i].draw < 0 && now.numbers[i].bits != last.numbers[i].bits) {
+        return std::string("a number changes from call to call, in ") + now.numbers[i].origin;
+      }
+    }
+    for (size_t i = 0; i < now.sources.size(); ++i) {
+      const Source& source = now.sources[i];
+      if (source.constant && !same_constants(source.constant, last.sources[i].constant)) {
+        return "the function makes a tensor on the host that changes from call to call; pass it as an argument";
+      }
+    }
+  }
+  return "";
+}
+
+bool Replay::replay(const Tensors& arguments, const DrawSeeds& draw_seeds, Tensors& results) {
+  const auto begin = Clock::now();
+  const size_t partitions = static_cast<size_t>(places_[0]->num_partitions());
+  std::vector<std::vector<Value>> values(places_.size());
+  const auto sent = [](const Value& value) {
+    send(*value);
+    return value;
+  };
+  for (size_t replica = 0; replica < places_.size(); ++replica) {
+    const Known& known = now_[replica];
+    for (size_t i = 0; i < known.sources.size(); ++i) {
+      const Source& source = known.sources[i];
+      Value value = source.constant;
+      bool can_be_taken = true;
+      if (source.argument >= 0) {
+        LazyStorage* storage = storage_of(arguments[replica][source.argument]);
+        if (storage->value()->op != Op::Argument) execute_pending(storage->place());
+        value = read(arguments[replica][source.argument]);
+        DeviceData& data = data_of(*value);
+        if (value->op != Op::Argument) return false;
+        if (data.host.defined() && data.layout == nullptr) data.layout = source.layout;
+      } else if (!value) {
+        const auto alive = source.storage.lock();
+        if (!alive) return false;
+        if ((*alive)->value()->op != Op::Argument) execute_pending((*alive)->place());
+        value = (*alive)->value();
+        can_be_taken = value->owners == 1;
+      }
+      if (data_of(*value).layout != source.layout) return false;
+      if (known.donated_to[i] >= 0 && !can_be_taken) return false;
+      values[replica].push_back(sent(value));
+    }
+  }
+  LaunchArguments launch_arguments(places_[0]->num_partitions());
+  for (size_t replica = 0; replica < places_.size(); ++replica) {
+    const Known& known = now_[replica];
+    int64_t draws = 0;
+    for (const Number& number : known.numbers) draws = std::max(draws, number.draw + 1);
+    const std::vector<int64_t> seeds =
+        draws > 0 ? draw_seeds(static_cast<int>(replica), draws) : std::vector<int64_t>{};
+    std::vector<double> numbers;
+    std::vector<int64_t> integers;
+    for (size_t i = 0; i < known.numbers.size(); ++i) {
+      const Number& number = known.numbers[i];
+      if (program_->number_is_argument[i] == 0) continue;
+      if (number.is_float) {
+        numbers.push_back(std::bit_cast<double>(number.bits));
+      } else {
+        integers.push_back(number.draw >= 0 ? seeds[number.draw] : static_cast<int64_t>(number.bits));
+      }
+    }
+    std::vector<const Node*> nodes;
+    for (const Value& value : values[replica]) nodes.push_back(value.get());
+    launch_arguments.add(nodes, numbers, integers, *places_[replica]);
+  }
+  auto buffers = program_->executable.execute(launch_arguments.handles());
+  results.assign(places_.size(), {});
+  for (size_t replica = 0; replica < places_.size(); ++replica) {
+    const Known& known = now_[replica];
+    for (size_t i = 0; i < known.sources.size(); ++i) {
+      if (known.donated_to[i] >= 0) data_of(*values[replica][i]).buffers.clear();
+    }
+    std::vector<Value> fresh;
+    for (size_t i = 0; i < known.sinks.size(); ++i) {
+      const Sink& sink = known.sinks[i];
+      auto data = std::make_unique<DeviceData>(places_[replica]->index());
+      data->layout = sink.layout;
+      for (size_t p = 0; p < partitions; ++p) data->buffers.push_back(std::move(buffers[replica * partitions + p][i]));
+      fresh.push_back(argument(std::move(data), sink.dtype, sink.shape));
+      for (const auto& watched : sink.storages) {
+        if (const auto alive = watched.lock()) (*alive)->settle(fresh.back());
+      }
+    }
+    for (const int sink : known.returned) results[replica].push_back(wrap(fresh[sink], *places_[replica]));
+  }
+  count([&](Counters& all) {
+    ++all.executions;
+    ++all.replays;
+    all.launch_seconds += std::chrono::duration<double>(Clock::now() - begin).count();
+  });
+  return true;
+}
+
+}  // namespace lockstep::xla
