@@ -55,8 +55,10 @@ Value hardswish_gradient(Value gradient, Value a) {
   const Value inner = select(compare("LE", a, 3), gradient * (a / 3 + 0.5), gradient);
   return select(compare("LT", a, -3), 0, inner);
 }
+/// LibTorch rounds it to float32 in every dtype.
+constexpr double kSixth = 1.0f / 6.0f;
 Value hardsigmoid_gradient(Value gradient, Value a) {
-  return select(both(compare("GT", a, -3), compare("LT", a, 3)), gradient / 6, 0);
+  return select(both(compare("GT", a, -3), compare("LT", a, 3)), gradient * kSixth, 0);
 }
 
 Value within(const Value& a, const Value& bound) { return both(compare("GE", a, -bound), compare("LE", a, bound)); }

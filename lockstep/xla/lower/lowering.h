@@ -86,7 +86,7 @@ Lowerings factory_lowerings();
 Lowerings random_lowerings();
 
 /// All of them.
-std::vector<Lowering> all_lowerings();
+LOCKSTEP_API std::vector<Lowering> all_lowerings();
 
 /// Helpers of several families.
 int64_t wrap_dim(int64_t dim, int64_t rank);

@@ -24,11 +24,9 @@ int64_t bits_of(double value) {
 }  // namespace
 
 Value broadcast(Value a, Ints shape) {
-  const Ints own = a->shape;
-  if (own == shape) return a;
-  if (Value element = single_element(a)) a = std::move(element);
+  if (Ints(a->shape) == shape) return a;
   const size_t rank = a->shape.size();
-  LOCKSTEP_CHECK_TRACED(rank <= shape.size(), "shape ", own, " does not broadcast to ", shape);
+  LOCKSTEP_CHECK_TRACED(rank <= shape.size(), "shape ", Ints(a->shape), " does not broadcast to ", shape);
   Shape dims(rank);
   std::iota(dims.begin(), dims.end(), static_cast<int64_t>(shape.size() - rank));
   return broadcast_dims(std::move(a), shape, dims);
@@ -41,8 +39,9 @@ Value broadcast_dims(Value a, Ints shape, Ints dims) {
                       (a->shape[i] == 1 || a->shape[i] == shape[dims[i]]);
     LOCKSTEP_CHECK_TRACED(fits, "shape ", Ints(a->shape), " does not broadcast to ", shape, " along dims ", dims);
   }
-  Value node = make_node(Op::Broadcast, a->dtype, shape, a);
-  append(*node, dims);
+  const Value element = single_element(a);
+  Value node = make_node(Op::Broadcast, a->dtype, shape, element != nullptr ? element : a);
+  if (element == nullptr) append(*node, dims);
   return node;
 }
 
