@@ -76,7 +76,8 @@ struct Window {
   std::vector<int64_t> dilation;
 };
 LOCKSTEP_API Value reduce_window(const char* kind, Value a, double initial, const Window& window, Ints result_shape);
-/// The entry of `positions` where each window has its first maximum (NaN counts as greatest).
+/// The entry of `positions`, which rise from one element to the next, where each window has its first maximum (NaN
+/// counts as greatest).
 LOCKSTEP_API Value window_max_index(Value a, Value positions, const Window& window, Ints result_shape);
 /// Adds each entry of `gradient` to where its window of `a` has its first maximum. Windows lie inside of `a`.
 LOCKSTEP_API Value select_and_scatter(Value a, Value gradient, const Window& window);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
+#include <bit>
 
 #include "lockstep/base/error.h"
 #include "lockstep/xla/graph/size_attributes.h"
@@ -141,9 +141,7 @@ Trace collect(std::vector<Trace::Result> results) {
 
 uint64_t number_bits(const Node& number) {
   if (!is_float(number.dtype)) return static_cast<uint64_t>(number.integer);
-  uint64_t bits;
-  std::memcpy(&bits, &number.number, sizeof bits);
-  return bits;
+  return std::bit_cast<uint64_t>(number.number);
 }
 
 }  // namespace lockstep::xla

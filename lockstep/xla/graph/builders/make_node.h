@@ -1,8 +1,5 @@
 #pragma once
 
-#include <initializer_list>
-#include <vector>
-
 #include "lockstep/base/error.h"
 #include "lockstep/xla/graph/build.h"
 

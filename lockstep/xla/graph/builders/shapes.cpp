@@ -1,5 +1,6 @@
 #include <algorithm>
-#include <cstring>
+#include <bit>
+#include <functional>
 #include <numeric>
 
 #include "lockstep/xla/graph/builders/make_node.h"
@@ -14,12 +15,6 @@ void check_rank(const Value& a, Ints values, const char* what) {
 }
 
 int64_t count(Ints shape) { return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()); }
-
-int64_t bits_of(double value) {
-  int64_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  return bits;
-}
 
 }  // namespace
 
@@ -104,7 +99,7 @@ Value pad(Value a, double value, Ints low, Ints high) {
   Value node = make_node(Op::Pad, a->dtype, shape, a);
   append(*node, low);
   append(*node, high);
-  append(*node, bits_of(value));
+  append(*node, std::bit_cast<int64_t>(value));
   return node;
 }
 

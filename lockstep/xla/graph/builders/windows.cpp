@@ -1,7 +1,7 @@
 #include "lockstep/xla/graph/builders/windows.h"
 
 #include <algorithm>
-#include <cstring>
+#include <bit>
 
 #include "lockstep/xla/graph/builders/make_node.h"
 
@@ -88,9 +88,7 @@ Value reduce_window(const char* kind, Value a, double initial, const Window& win
   Value node = make_node(Op::ReduceWindow, a->dtype, result_shape, a, kind);
   append_window(*node, window, a->shape.size());
   check_places(a, WindowAttributes(*node), result_shape);
-  int64_t bits;
-  std::memcpy(&bits, &initial, sizeof bits);
-  append(*node, bits);
+  append(*node, std::bit_cast<int64_t>(initial));
   return node;
 }
 

@@ -1,8 +1,8 @@
 #include "lockstep/xla/graph/text/literal.h"
 
+#include <bit>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <limits>
 #include <string_view>
 
@@ -16,9 +16,7 @@ namespace {
 
 template <typename Bits, typename Number>
 std::string bits_literal(Number number) {
-  static_assert(sizeof(Bits) == sizeof(Number));
-  Bits bits;
-  std::memcpy(&bits, &number, sizeof bits);
+  const auto bits = std::bit_cast<Bits>(number);
   char text[24];
   std::snprintf(text, sizeof text, "0x%0*llX", static_cast<int>(2 * sizeof bits),
                 static_cast<unsigned long long>(bits));

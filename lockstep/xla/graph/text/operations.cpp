@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <cstring>
+#include <bit>
 #include <iterator>
 
 #include "lockstep/base/error.h"
@@ -42,9 +42,7 @@ void write_slice(Writer& w, const Node& node) {
 void write_pad(Writer& w, const Node& node) {
   const Ints all = node.attributes;
   const size_t rank = node.shape.size();
-  double value;
-  std::memcpy(&value, &all.back(), sizeof value);
-  const std::string outside = w.constant(node.dtype, literal(value, node.dtype));
+  const std::string outside = w.constant(node.dtype, literal(std::bit_cast<double>(all.back()), node.dtype));
   w.define(node, "pad ", w.operand(node, 0), ", ", outside, ", low = ", list_text(all.slice(0, rank)),
            ", high = ", list_text(all.slice(rank, rank)), ", interior = ", list_text(Shape(rank, 0)), " : (",
            operand_type(node, 0), ", ", scalar_type(node.dtype), ") -> ", tensor_type(node));

@@ -1,6 +1,6 @@
 #include "lockstep/xla/graph/builders/windows.h"
 
-#include <cstring>
+#include <bit>
 #include <limits>
 
 #include "lockstep/xla/graph/text/literal.h"
@@ -22,9 +22,7 @@ std::string dilated_window_text(const WindowAttributes& window) {
 
 void write_reduce_window(Writer& w, const Node& node) {
   const WindowAttributes window(node);
-  double initial;
-  std::memcpy(&initial, &window.rest[0], sizeof initial);
-  const std::string constant = w.constant(node.dtype, literal(initial, node.dtype));
+  const std::string constant = w.constant(node.dtype, literal(std::bit_cast<double>(window.rest[0]), node.dtype));
   w.put(w.own_name(node), " = \"stablehlo.reduce_window\"(", w.operand(node, 0), ", ", constant, ") <{",
         dilated_window_text(window), "}> (", combining_region(node.kind, node.dtype), ") : (", operand_type(node, 0),
         ", ", scalar_type(node.dtype), ") -> ", tensor_type(node), "\n");
