@@ -57,6 +57,8 @@ void call_for_each_replica(StrategyImpl& strategy, c10::function_ref<void(int)> 
   strategy.call_for_each_replica(body);
 }
 
+std::unique_ptr<StepReplay> make_replay(StrategyImpl& strategy) { return strategy.make_replay(); }
+
 int num_local_replicas(const StrategyImpl& strategy) { return strategy.num_local_replicas(); }
 
 int global_replica(const StrategyImpl& strategy, int local) { return strategy.global_replica(local); }

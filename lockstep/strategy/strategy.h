@@ -16,6 +16,7 @@
 #include "lockstep/strategy/context.h"
 #include "lockstep/strategy/distributed_dataset.h"
 #include "lockstep/strategy/documented_names.h"
+#include "lockstep/strategy/pure.h"
 #include "lockstep/strategy/reduce_value.h"
 #include "lockstep/strategy/run_options.h"
 #include "lockstep/strategy/run_replicas.h"
@@ -92,6 +93,12 @@ class LOCKSTEP_API Strategy : public DocumentedNames<Strategy> {
   template <class F, class... Args>
   auto run(const RunOptions& /*options*/, F&& fn, const Args&... args) const {
     return run(std::forward<F>(fn), args...);
+  }
+
+  /// Declares a function pure, so that a strategy that compiles may do it again without running it (pure.h).
+  template <class F>
+  PureStep<std::decay_t<F>> pure(F&& fn) const {
+    return {impl_, std::forward<F>(fn)};
   }
 
   /// Combines the values of all replicas into one tensor, leaf by leaf.

@@ -1,6 +1,7 @@
 #include "lockstep/strategy/tpu/tpu_impl.h"
 
 #include "lockstep/strategy/run_options.h"
+#include "lockstep/strategy/tpu/tpu_replay.h"
 #include "lockstep/strategy/tpu/traced_group.h"
 
 namespace lockstep::detail {
@@ -65,6 +66,6 @@ void TPUImpl::call_for_each_replica(c10::function_ref<void(int)> body) {
   }
 }
 
-std::unique_ptr<StepReplay> TPUImpl::make_replay() { return nullptr; }
+std::unique_ptr<StepReplay> TPUImpl::make_replay() { return std::make_unique<TPUReplay>(*this); }
 
 }  // namespace lockstep::detail

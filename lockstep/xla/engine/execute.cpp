@@ -157,7 +157,8 @@ void execute_together(std::vector<Work>& works) {
   for (Work& work : works) traces.push_back(&work.trace());
   launch(traces, places_of(works), [&](const std::shared_ptr<const Program>& program) {
     for (const Work& work : works) {
-      if (listener() != nullptr) listener()->on_launch(work, work.place().replica, program);
+      if (listener() != nullptr && work.place().run != nullptr)
+        listener()->on_launch(work, work.place().replica, program);
     }
   });
   for (Work& work : works) work.executed();

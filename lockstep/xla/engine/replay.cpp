@@ -17,29 +17,6 @@ using Clock = std::chrono::steady_clock;
 /// Larger data of the host that a step reads by itself are not compared: it is traced every time.
 constexpr size_t kComparableBytes = 1 << 20;
 
-/// Where an argument of the program comes from: the step's arguments, a storage that lives on, or a constant.
-struct Source {
-  int argument = -1;
-  std::weak_ptr<LazyStorage*> storage;
-  Value constant;
-  LayoutPtr layout = nullptr;
-};
-
-/// Where a result goes to: storages that live on, or out of the step.
-struct Sink {
-  std::vector<std::weak_ptr<LazyStorage*>> storages;
-  Dtype dtype = at::kFloat;
-  Shape shape;
-  LayoutPtr layout = nullptr;
-};
-
-struct Number {
-  uint64_t bits = 0;
-  int64_t draw = -1;
-  bool is_float = false;
-  const char* origin = "";
-};
-
 int position_of(const Node* node, const std::vector<Value>& values) {
   for (size_t i = 0; i < values.size(); ++i) {
     if (values[i].get() == node) return static_cast<int>(i);
@@ -64,6 +41,31 @@ bool same_constants(const Value& a, const Value& b) {
 }
 
 }  // namespace
+
+/// Where an argument of the program comes from: the step's arguments, a storage that lives on, or a constant.
+struct Replay::Source {
+  int argument = -1;
+  std::weak_ptr<LazyStorage*> storage;
+  Value constant;
+  Dtype dtype = at::kFloat;
+  Shape shape;
+  LayoutPtr layout = nullptr;
+};
+
+/// Where a result goes to: storages that live on, or out of the step.
+struct Replay::Sink {
+  std::vector<std::weak_ptr<LazyStorage*>> storages;
+  Dtype dtype = at::kFloat;
+  Shape shape;
+  LayoutPtr layout = nullptr;
+};
+
+struct Replay::Number {
+  uint64_t bits = 0;
+  int64_t draw = -1;
+  bool is_float = false;
+  const char* origin = "";
+};
 
 struct Replay::Known {
   std::vector<Source> sources;
@@ -118,6 +120,8 @@ void Replay::on_launch(const Work& work, int replica, const std::shared_ptr<cons
   known.numbers.clear();
   for (const Node* argument : trace.arguments) {
     Source source;
+    source.dtype = argument->dtype;
+    source.shape = argument->shape;
     source.layout = data_of(*argument).layout;
     source.argument = position_of(argument, arguments_[replica]);
     LazyStorage* home = source.argument < 0 ? home_of(*argument, work.pending()) : nullptr;
@@ -196,80 +200,93 @@ std::string Replay::compare_with_last() const {
   return "";
 }
 
+/// The value that a source has now; null where the step must be traced again.
+Value Replay::present_value(const Source& source, const std::vector<at::Tensor>& arguments, bool is_taken) const {
+  Value value = source.constant;
+  if (source.argument >= 0) {
+    const at::Tensor& tensor = arguments[source.argument];
+    if (storage_of(tensor)->value()->op != Op::Argument) execute_pending(storage_of(tensor)->place());
+    value = read(tensor);
+  } else if (!value) {
+    const auto alive = source.storage.lock();
+    if (!alive) return {};
+    LazyStorage& storage = **alive;
+    if (storage.value()->op != Op::Argument) execute_pending(storage.place());
+    value = storage.value();
+    if (is_taken && value->owners > 1) return {};
+  }
+  if (value->op != Op::Argument || value->dtype != source.dtype || value->shape != source.shape) return {};
+  DeviceData& data = data_of(*value);
+  if (data.host.defined() && data.layout == nullptr) data.layout = source.layout;
+  if (data.layout != source.layout) return {};
+  send(*value);
+  return value;
+}
+
+void Replay::add_arguments(int replica, const std::vector<Value>& values, const DrawSeeds& draw_seeds,
+                           LaunchArguments& launch) const {
+  const Known& known = now_[replica];
+  int64_t draws = 0;
+  for (const Number& number : known.numbers) draws = std::max(draws, number.draw + 1);
+  const std::vector<int64_t> seeds = draws > 0 ? draw_seeds(replica, draws) : std::vector<int64_t>{};
+  std::vector<double> numbers;
+  std::vector<int64_t> integers;
+  for (size_t i = 0; i < known.numbers.size(); ++i) {
+    const Number& number = known.numbers[i];
+    if (program_->number_is_argument[i] == 0) continue;
+    if (number.is_float) {
+      numbers.push_back(std::bit_cast<double>(number.bits));
+    } else {
+      integers.push_back(number.draw >= 0 ? seeds[number.draw] : static_cast<int64_t>(number.bits));
+    }
+  }
+  std::vector<const Node*> nodes;
+  for (const Value& value : values) nodes.push_back(value.get());
+  launch.add(nodes, numbers, integers, *places_[replica]);
+}
+
+/// Gives storages their new values, and returns what goes out of the step.
+std::vector<at::Tensor> Replay::take_results(int replica, std::vector<std::vector<Buffer>>& buffers) const {
+  const Known& known = now_[replica];
+  Place& place = *places_[replica];
+  const size_t first = static_cast<size_t>(replica * place.num_partitions());
+  std::vector<Value> fresh;
+  for (size_t i = 0; i < known.sinks.size(); ++i) {
+    const Sink& sink = known.sinks[i];
+    auto data = std::make_unique<DeviceData>(place.index());
+    data->layout = sink.layout;
+    for (int p = 0; p < place.num_partitions(); ++p) data->buffers.push_back(std::move(buffers[first + p][i]));
+    fresh.push_back(argument(std::move(data), sink.dtype, sink.shape));
+    for (const auto& watched : sink.storages) {
+      if (const auto alive = watched.lock()) (*alive)->settle(fresh.back());
+    }
+  }
+  std::vector<at::Tensor> results;
+  for (const int sink : known.returned) results.push_back(wrap(fresh[sink], place));
+  return results;
+}
+
 bool Replay::replay(const Tensors& arguments, const DrawSeeds& draw_seeds, Tensors& results) {
   const auto begin = Clock::now();
-  const size_t partitions = static_cast<size_t>(places_[0]->num_partitions());
   std::vector<std::vector<Value>> values(places_.size());
-  const auto sent = [](const Value& value) {
-    send(*value);
-    return value;
-  };
   for (size_t replica = 0; replica < places_.size(); ++replica) {
     const Known& known = now_[replica];
     for (size_t i = 0; i < known.sources.size(); ++i) {
-      const Source& source = known.sources[i];
-      Value value = source.constant;
-      bool can_be_taken = true;
-      if (source.argument >= 0) {
-        LazyStorage* storage = storage_of(arguments[replica][source.argument]);
-        if (storage->value()->op != Op::Argument) execute_pending(storage->place());
-        value = read(arguments[replica][source.argument]);
-        DeviceData& data = data_of(*value);
-        if (value->op != Op::Argument) return false;
-        if (data.host.defined() && data.layout == nullptr) data.layout = source.layout;
-      } else if (!value) {
-        const auto alive = source.storage.lock();
-        if (!alive) return false;
-        if ((*alive)->value()->op != Op::Argument) execute_pending((*alive)->place());
-        value = (*alive)->value();
-        can_be_taken = value->owners == 1;
-      }
-      if (data_of(*value).layout != source.layout) return false;
-      if (known.donated_to[i] >= 0 && !can_be_taken) return false;
-      values[replica].push_back(sent(value));
+      values[replica].push_back(present_value(known.sources[i], arguments[replica], known.donated_to[i] >= 0));
+      if (!values[replica].back()) return false;
     }
   }
-  LaunchArguments launch_arguments(places_[0]->num_partitions());
+  LaunchArguments launch(places_[0]->num_partitions());
   for (size_t replica = 0; replica < places_.size(); ++replica) {
-    const Known& known = now_[replica];
-    int64_t draws = 0;
-    for (const Number& number : known.numbers) draws = std::max(draws, number.draw + 1);
-    const std::vector<int64_t> seeds =
-        draws > 0 ? draw_seeds(static_cast<int>(replica), draws) : std::vector<int64_t>{};
-    std::vector<double> numbers;
-    std::vector<int64_t> integers;
-    for (size_t i = 0; i < known.numbers.size(); ++i) {
-      const Number& number = known.numbers[i];
-      if (program_->number_is_argument[i] == 0) continue;
-      if (number.is_float) {
-        numbers.push_back(std::bit_cast<double>(number.bits));
-      } else {
-        integers.push_back(number.draw >= 0 ? seeds[number.draw] : static_cast<int64_t>(number.bits));
-      }
-    }
-    std::vector<const Node*> nodes;
-    for (const Value& value : values[replica]) nodes.push_back(value.get());
-    launch_arguments.add(nodes, numbers, integers, *places_[replica]);
+    add_arguments(static_cast<int>(replica), values[replica], draw_seeds, launch);
   }
-  auto buffers = program_->executable.execute(launch_arguments.handles());
-  results.assign(places_.size(), {});
+  auto buffers = program_->executable.execute(launch.handles());
+  results.clear();
   for (size_t replica = 0; replica < places_.size(); ++replica) {
-    const Known& known = now_[replica];
-    for (size_t i = 0; i < known.sources.size(); ++i) {
-      if (known.donated_to[i] >= 0) data_of(*values[replica][i]).buffers.clear();
+    for (size_t i = 0; i < values[replica].size(); ++i) {
+      if (now_[replica].donated_to[i] >= 0) data_of(*values[replica][i]).buffers.clear();
     }
-    std::vector<Value> fresh;
-    for (size_t i = 0; i < known.sinks.size(); ++i) {
-      const Sink& sink = known.sinks[i];
-      auto data = std::make_unique<DeviceData>(places_[replica]->index());
-      data->layout = sink.layout;
-      for (size_t p = 0; p < partitions; ++p) data->buffers.push_back(std::move(buffers[replica * partitions + p][i]));
-      fresh.push_back(argument(std::move(data), sink.dtype, sink.shape));
-      for (const auto& watched : sink.storages) {
-        if (const auto alive = watched.lock()) (*alive)->settle(fresh.back());
-      }
-    }
-    for (const int sink : known.returned) results[replica].push_back(wrap(fresh[sink], *places_[replica]));
+    results.push_back(take_results(static_cast<int>(replica), buffers));
   }
   count([&](Counters& all) {
     ++all.executions;

@@ -39,11 +39,18 @@ class LOCKSTEP_API Replay final : private ExecutionListener {
   bool replay(const Tensors& arguments, const DrawSeeds& draw_seeds, Tensors& results);
 
  private:
+  struct Source;
+  struct Sink;
+  struct Number;
   struct Known;
 
   void on_launch(const Work& work, int replica, const std::shared_ptr<const Program>& program) override;
   void on_apart(const std::string& why) override;
   std::string compare_with_last() const;
+  Value present_value(const Source& source, const std::vector<at::Tensor>& arguments, bool is_taken) const;
+  void add_arguments(int replica, const std::vector<Value>& values, const DrawSeeds& draw_seeds,
+                     LaunchArguments& launch) const;
+  std::vector<at::Tensor> take_results(int replica, std::vector<std::vector<Buffer>>& buffers) const;
 
   std::vector<Place*> places_;
   /// What the last trace said, and the one before, for each replica.

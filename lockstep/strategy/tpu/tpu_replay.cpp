@@ -1,0 +1,102 @@
+#include "lockstep/strategy/tpu/tpu_replay.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include "lockstep/device/random.h"
+
+namespace lockstep::detail {
+namespace {
+
+template <class Number>
+void append(std::string& text, Number number) {
+  text.append(reinterpret_cast<const char*>(&number), sizeof(number));
+}
+
+/// The seeds that a run of the function would draw: of the replica's own generator, or of LibTorch's where there is one
+/// replica.
+class RunSeeds {
+ public:
+  explicit RunSeeds(int num_replicas) : num_replicas_(num_replicas) {}
+
+  std::vector<int64_t> draw(int replica, int64_t count) {
+    at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
+    if (num_replicas_ > 1) {
+      generator = at::make_generator<at::CPUGeneratorImpl>();
+      generator.set_current_seed(replica_seed(run_.get(), replica));
+    }
+    auto* source = at::check_generator<at::CPUGeneratorImpl>(generator);
+    const std::lock_guard<std::mutex> lock(source->mutex_);
+    std::vector<int64_t> seeds;
+    for (int64_t i = 0; i < count; ++i) seeds.push_back(static_cast<int64_t>(source->random64()));
+    return seeds;
+  }
+
+ private:
+  int num_replicas_;
+  RunSeed run_;
+};
+
+}  // namespace
+
+StepReplay::Tensors TPUReplay::placed(const Tensors& arguments) {
+  Tensors placed = arguments;
+  for (size_t replica = 0; replica < placed.size(); ++replica) {
+    const c10::Device device = strategy_.devices()[replica].torch_device;
+    for (at::Tensor& tensor : placed[replica]) {
+      if (tensor.defined() && tensor.device() != device) tensor = tensor.to(device);
+    }
+  }
+  return placed;
+}
+
+xla::Replay& TPUReplay::find(const Tensors& arguments, const std::string& other_arguments) {
+  std::string key = other_arguments;
+  append(key, strategy_.observe_run());
+  for (const auto& of_replica : arguments) {
+    for (const at::Tensor& tensor : of_replica) {
+      append(key, tensor.scalar_type());
+      append(key, tensor.requires_grad());
+      for (const int64_t size : tensor.sizes()) append(key, size);
+      append(key, ';');
+    }
+  }
+  std::unique_ptr<xla::Replay>& step = steps_[key];
+  if (!step) step = std::make_unique<xla::Replay>(strategy_.mesh());
+  return *step;
+}
+
+bool TPUReplay::replay(const Tensors& arguments, const std::string& other_arguments, Tensors& results) {
+  if (!refusal_.empty()) return false;
+  const std::lock_guard<std::recursive_mutex> turn(one_run_at_a_time());
+  current_ = &find(arguments, other_arguments);
+  if (!current_->is_ready()) return false;
+  RunSeeds seeds(strategy_.num_replicas_in_sync());
+  const auto draw = [&](int replica, int64_t count) { return seeds.draw(replica, count); };
+  if (current_->replay(arguments, draw, results)) return true;
+  current_->forget("state was replaced, or is shared by a tensor of the caller's");
+  return false;
+}
+
+void TPUReplay::begin_run(const Tensors& arguments, const std::string& other_arguments) {
+  turn_.emplace(one_run_at_a_time());
+  current_ = &find(arguments, other_arguments);
+  current_->begin_trace(arguments);
+}
+
+void TPUReplay::end_run(const Tensors& results) {
+  current_->end_trace(results);
+  turn_.reset();
+}
+
+void TPUReplay::run_failed() {
+  current_->abandon_trace();
+  turn_.reset();
+}
+
+std::string TPUReplay::why_not() const {
+  if (!refusal_.empty()) return refusal_;
+  return current_ == nullptr ? "it has not been called yet" : current_->why_not();
+}
+
+}  // namespace lockstep::detail
