@@ -16,17 +16,24 @@ Value sum_of(Value a, Value b, const Call& call) {
 
 Value product_of(Value a, Value b) { return a->dtype == at::kBool ? both(a, b) : a * b; }
 
+/// Whether a division with this remainder rounds towards zero where it should round down.
+Value is_above(const Value& remainder, const Value& divisor) {
+  const Value crosses = compare("NE", compare("LT", remainder, 0), compare("LT", divisor, 0));
+  return both(compare("NE", remainder, 0), crosses);
+}
+
 /// Remainder of the division that rounds down: it has the sign of the divisor.
 Value floor_remainder(Value a, Value b) {
   const Value rest = binary("remainder", a, b);
-  const Value crosses = compare("NE", compare("LT", rest, 0), compare("LT", b, 0));
-  return select(both(compare("NE", rest, 0), crosses), rest + b, rest);
+  return select(is_above(rest, b), rest + b, rest);
 }
 
 Value truncated_quotient(Value a, Value b) { return is_float(a->dtype) ? truncate(a / b) : a / b; }
 
 Value floored_quotient(Value a, Value b) {
-  const Value quotient = (a - floor_remainder(a, b)) / b;
+  const Value rest = binary("remainder", a, b);
+  const Value toward_zero = (a - rest) / b;
+  const Value quotient = select(is_above(rest, b), toward_zero - 1, toward_zero);
   if (!is_float(a->dtype)) return quotient;
   const Value down = floor(quotient);
   const Value rounded = select(compare("GT", quotient - down, 0.5), down + 1, down);
@@ -53,17 +60,14 @@ Value simple_power(const Value& a, double exponent) {
   return {};
 }
 
-Values tensor_to_number(const Call& call) {
-  const Dtype dtype = call.promoted(0, 1);
-  const Value base = call.value(0, compute_dtype(dtype));
-  const Value simple = simple_power(base, call.number(1));
-  return {convert(simple ? simple : power(base, call.scalar(1, base->dtype)), dtype)};
-}
-
-Values number_to_tensor(const Call& call) {
-  const Dtype dtype = call.promoted(1, 0);
-  const Value exponent = call.value(1, compute_dtype(dtype));
-  return {convert(power(call.scalar(0, exponent->dtype), exponent), dtype)};
+/// Of tensors and numbers in any combination: LibTorch names the forms in place by other rules than the others.
+Values raised(const Call& call) {
+  const bool number_first = !call.argument(0).isTensor();
+  const Dtype dtype = number_first ? call.promoted(1, 0) : call.promoted(0, 1), wide = compute_dtype(dtype);
+  const auto operand = [&](int i) { return call.argument(i).isTensor() ? call.value(i, wide) : call.scalar(i, wide); };
+  Value result;
+  if (!call.argument(1).isTensor()) result = simple_power(operand(0), call.number(1));
+  return {convert(result ? result : power(operand(0), operand(1)), dtype)};
 }
 
 /// Of numbers that overflow when they are squared, too.
@@ -125,11 +129,13 @@ const Lowering kArithmetic[] = {
     {"div.Tensor", float_binary<divide>},
     {"div.Tensor_mode", quotient},
     {"floor_divide", any_binary<floored_quotient>},
+    {"floor_divide_.Tensor", any_binary<floored_quotient>},
     {"remainder.Tensor", any_binary<floor_remainder>},
     {"fmod.Tensor", any_binary<[](Value a, Value b) { return binary("remainder", a, b); }>},
-    {"pow.Tensor_Tensor", any_binary<power>},
-    {"pow.Tensor_Scalar", tensor_to_number},
-    {"pow.Scalar", number_to_tensor},
+    {"pow.Tensor_Tensor", raised},
+    {"pow.Tensor_Scalar", raised},
+    {"pow.Scalar", raised},
+    {"pow_.Tensor", raised},
     {"maximum", any_binary<[](Value a, Value b) { return maximum(a, b); }>},
     {"minimum", any_binary<[](Value a, Value b) { return minimum(a, b); }>},
     {"fmax", any_binary<ignoring_nan<maximum>>},

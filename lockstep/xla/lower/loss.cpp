@@ -59,6 +59,9 @@ Value huber_slope(Value a, Value target, const Call& call) {
   return minimum(maximum(a - target, -delta), delta);
 }
 
+Value soft_margin(Value a, Value target, const Call&) { return log1p(exp(-(a * target))); }
+Value soft_margin_slope(Value a, Value target, const Call&) { return -target * sigmoid(-(a * target)); }
+
 Value weighted(Value loss, const Call& call, int weight) {
   return call.has(weight) ? loss * call.value(weight, loss->dtype) : loss;
 }
@@ -129,6 +132,8 @@ const Lowering kLosses[] = {
     {"smooth_l1_loss_backward", elementwise_loss_gradient<smooth_l1_slope, 3>},
     {"huber_loss", elementwise_loss<huber, 2>},
     {"huber_loss_backward", elementwise_loss_gradient<huber_slope, 3>},
+    {"soft_margin_loss", elementwise_loss<soft_margin, 2>},
+    {"soft_margin_loss_backward", elementwise_loss_gradient<soft_margin_slope, 3>},
     {"binary_cross_entropy", elementwise_loss<cross_entropy, 3>},
     {"binary_cross_entropy_backward", elementwise_loss_gradient<cross_entropy_slope, 4>},
     {"binary_cross_entropy_with_logits", elementwise_loss<cross_entropy_of_logits, 4>},

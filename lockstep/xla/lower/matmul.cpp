@@ -30,6 +30,21 @@ Values affine_product(const Call& call) {
   return {affine<product_of>(call)};
 }
 
+/// LibTorch's products of three tensors, the heart of bilinear layers: dimensions of size 1 are inserted, and the
+/// product of all three is summed along some dimensions.
+Values trilinear(const Call& call) {  // i1 i2 i3 expand1 expand2 expand3 sumdim unroll_dim
+  Value result;
+  for (int i = 0; i < 3; ++i) {
+    Value factor = call.value(i);
+    Shape shape = factor->shape;
+    for (int64_t dim : call.integers(3 + i)) shape.insert(shape.begin() + dim, 1);
+    factor = reshape(factor, shape);
+    result = result ? result * factor : factor;
+  }
+  const std::vector<int64_t> dims = call.integers(6);
+  return {dims.empty() ? result : sum(result, dims)};
+}
+
 const Lowering kProducts[] = {
     {"mm", product<matrix_product>},
     {"bmm", product<batch_product>},
@@ -40,6 +55,7 @@ const Lowering kProducts[] = {
     {"baddbmm", affine_product<batch_product>},
     {"addmv", affine_product<matrix_vector>},
     {"addr", affine_product<outer_product>},
+    {"_trilinear", trilinear},
     {"addbmm", affine_product<sum_of_products>},
 };
 

@@ -65,6 +65,14 @@ Values index_fill(const Call& call) {  // self dim index value
   return {combined_slices(call, "update", call.argument(3).isTensor() ? call.value(3, dtype) : call.scalar(3, dtype))};
 }
 
+/// By places in the flat tensor.
+Values put(const Call& call) {  // self index source accumulate
+  const Value self = call.value(0), index = from_end(call.value(1), self->numel());
+  const Value source = reshape(call.value(2, self->dtype), index->shape);
+  const Value flat = scatter(call.flag(3) ? "add" : "update", reshape(self, {self->numel()}), index, source);
+  return {reshape(flat, self->shape)};
+}
+
 /// The gradient of windows along a dimension, which may overlap.
 Values unfold_gradient(const Call& call) {  // gradient input_sizes dim size step
   const std::vector<int64_t> sizes = call.integers(1);
@@ -92,6 +100,7 @@ const Lowering kScatters[] = {
     {"scatter.value_reduce", scatter_reduce_number, covers_kind<4>},
     {"scatter_add", scatter_add},
     {"scatter_reduce.two", scatter_reduce, covers_reduce},
+    {"put", put},
     {"index_add", index_add},
     {"index_copy", index_copy},
     {"index_fill.int_Scalar", index_fill},
