@@ -130,6 +130,12 @@ Checks layer_checks() {
   check("instance_norm", {random({4, 3, 5})}, [](const Tensors& in) -> Tensors {
     return {at::instance_norm(in[0], {}, {}, {}, {}, true, 0.1, 1e-5, false)};
   });
+  check("dropout with a mask", {random({4, 3}), at::rand({4, 3}) > 0.5},
+        [](const Tensors& in) -> Tensors { return {at::native_dropout_backward(in[0].detach(), in[1], 2)}; });
+  // Gradients of the CPU are sparse where that is asked for; those of XLA never are.
+  check("sparse embedding", {random({5, 3}), indices({4}, 5)}, [](const Tensors& in) -> Tensors {
+    return {at::embedding(in[0], in[1], -1, false, /*sparse=*/!in[0].is_cpu())};
+  });
   check("lstm",
         {random({5, 2, 3}), random({1, 2, 4}), random({1, 2, 4}), random({16, 3}), random({16, 4}), random({16}),
          random({16})},

@@ -249,8 +249,9 @@ Checks pointwise_checks() {
   };
   add("lgamma", {positive({4, 3})}, [](const Tensors& in) -> Tensors { return {in[0].lgamma()}; });
   add("digamma", {positive({4, 3}).detach()}, [](const Tensors& in) -> Tensors { return {in[0].digamma()}; });
-  add("rsub.Tensor", {random({3}), random({2, 3})},
-      [](const Tensors& in) -> Tensors { return {at::rsub(in[0], in[1], 2)}; });
+  add("rsub.Tensor", {random({3}), random({2, 3})}, [](const Tensors& in) -> Tensors {
+    return {at::rsub(in[0], in[1], 2), at::rsub(in[0], 3, 2)};
+  });
   add("lerp", {random({3, 4}), random({4})}, [](const Tensors& in) -> Tensors {
     return {at::lerp(in[0], in[1], 0.3), at::lerp(in[0], in[1], 0.7)};
   });

@@ -1,4 +1,3 @@
-#include <map>
 #include <optional>
 #include <set>
 
@@ -174,8 +173,36 @@ TEST_F(LowerTest, Losses) { run(loss_checks()); }
 TEST_F(LowerTest, Indexing) { run(indexing_checks()); }
 TEST_F(LowerTest, Shapes) { run(shape_checks()); }
 
-/// Rows that no check of values reaches, and why.
-const std::map<std::string, std::string> kUnchecked{};
+/// Rows that no check of values reaches.
+const std::set<std::string> kUnchecked{
+    // Random: see random_test.cpp.
+    "bernoulli",
+    "bernoulli_.Tensor",
+    "bernoulli_.float",
+    "uniform_",
+    "normal_",
+    "log_normal_",
+    "exponential_",
+    "geometric_",
+    "cauchy_",
+    "normal.Tensor_float",
+    "normal.float_Tensor",
+    "normal.Tensor_Tensor",
+    "random_",
+    "random_.to",
+    "random_.from",
+    "randperm.generator_out",
+    "multinomial",
+    // Forms of batch normalization that only programs made by other tools contain.
+    "_native_batch_norm_legit",
+    "_native_batch_norm_legit.no_stats",
+    "_native_batch_norm_legit_functional",
+    "_native_batch_norm_legit_no_training",
+    "_batch_norm_with_update",
+    "_batch_norm_with_update_functional",
+    "_batch_norm_no_update",
+    "batch_norm_backward",
+};
 
 /// Whether a row was called: itself, in place, or with results given.
 bool was_called(const std::set<std::string>& called, const std::string& row) {

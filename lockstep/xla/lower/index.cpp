@@ -79,7 +79,6 @@ const Lowering kIndexing[] = {
     {"index.Tensor", index, [](const Call& call) { return Advanced::covers(call, 1); }},
     {"index_put", index_put, covers_index_put},
     {"_index_put_impl", index_put, covers_index_put},
-    {"_index_put_impl_", index_put, covers_index_put},
 };
 
 }  // namespace

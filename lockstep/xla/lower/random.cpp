@@ -45,9 +45,11 @@ Values bernoulli_of_tensor(const Call& call) {  // self probability generator
   return {convert(below(uniform(call, 2, probability->dtype, call.tensor(0).sizes()), probability), dtype_of(call, 0))};
 }
 
-Value in_range(const Value& drawn, const Call& call) {  // self from to
+/// Drawn in the tensor's own dtype, where what is close to the end is not rounded up to it.
+Values uniform_in_range(const Call& call) {  // self from to generator
+  const Value drawn = widened(random_uniform(call.seed(3), dtype_of(call, 0), call.tensor(0).sizes()));
   const Value from = call.scalar(1, drawn->dtype), to = call.scalar(2, drawn->dtype);
-  return drawn * (to - from) + from;
+  return {convert(drawn * (to - from) + from, dtype_of(call, 0))};
 }
 Value scaled(const Value& drawn, const Call& call) {  // self mean std
   return drawn * call.scalar(2, drawn->dtype) + call.scalar(1, drawn->dtype);
@@ -116,10 +118,10 @@ Values integers_from(const Call& call) {  // self from to generator
   return integers(call, 3, from, call.scalar(2, at::kLong) - from);
 }
 
-/// An order by random keys.
-Values permutation(const Call& call) {  // n generator dtype
-  const Dtype dtype = call.is_none(2) ? at::kLong : call.argument(2).toScalarType();
-  return {convert(sort(random_bits(call.seed(1), at::kLong, {call.integer(0)}), 0, false).indices, dtype)};
+/// An order by random keys. LibTorch's other forms end in this one.
+Values permutation(const Call& call) {  // n generator out
+  const Value keys = random_bits(call.seed(1), at::kLong, {call.integer(0)});
+  return {convert(sort(keys, 0, false).indices, dtype_of(call, 2))};
 }
 
 Values dropout_gradient(const Call& call) {  // gradient mask scale
@@ -144,7 +146,7 @@ const Lowering kRandom[] = {
     {"bernoulli_.Tensor", bernoulli_of_tensor},
     {"bernoulli_.float",
      overwriting<uniform, 2, [](Value drawn, const Call& call) { return below(drawn, call.scalar(1, drawn->dtype)); }>},
-    {"uniform_", overwriting<uniform, 3, in_range>},
+    {"uniform_", uniform_in_range},
     {"normal_", overwriting<normal, 3, scaled>},
     {"log_normal_", overwriting<normal, 3, [](Value drawn, const Call& call) { return exp(scaled(drawn, call)); }>},
     {"exponential_",
@@ -157,7 +159,7 @@ const Lowering kRandom[] = {
     {"random_", any_integers},
     {"random_.to", integers_to},
     {"random_.from", integers_from, [](const Call& call) { return !call.is_none(2); }},
-    {"randperm.generator", permutation},
+    {"randperm.generator_out", permutation},
     {"native_dropout_backward", dropout_gradient},
     {"multinomial", multinomial, draws_each_once},
 };
