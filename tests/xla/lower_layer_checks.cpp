@@ -130,6 +130,10 @@ Checks layer_checks() {
   check("instance_norm", {random({4, 3, 5})}, [](const Tensors& in) -> Tensors {
     return {at::instance_norm(in[0], {}, {}, {}, {}, true, 0.1, 1e-5, false)};
   });
+  for (double p : {0.0, 1.0, 1.5, 2.0, 3.0, double{INFINITY}}) {
+    check("cdist", {random({2, 4, 3}), random({2, 5, 3})},
+          [=](const Tensors& in) -> Tensors { return {at::cdist(in[0], in[1], p)}; });
+  }
   check("dropout with a mask", {random({4, 3}), at::rand({4, 3}) > 0.5},
         [](const Tensors& in) -> Tensors { return {at::native_dropout_backward(in[0].detach(), in[1], 2)}; });
   // Gradients of the CPU are sparse where that is asked for; those of XLA never are.

@@ -136,6 +136,11 @@ Checks pooling_checks() {
             at::_upsample_nearest_exact3d(in[1], {4, 5, 4}),
             at::upsample_trilinear3d(in[1], {4, 5, 4}, false)};
   });
+  check("columns", {random({2, 3, 6, 5}), random({2, 12, 12})}, [](const Tensors& in) -> Tensors {
+    return {at::im2col(in[0], {2, 3}, {1, 2}, {1, 0}, {2, 1}), at::im2col(in[0][0], {2, 2}, {1, 1}, {0, 0}, {1, 1}),
+            at::col2im(in[1], {4, 5}, {2, 2}, {1, 1}, {0, 0}, {1, 1}),
+            at::col2im(in[1], {3, 6}, {2, 2}, {1, 1}, {1, 0}, {1, 2}).sum()};
+  });
   check("paddings", {random({2, 3, 4, 5})}, [](const Tensors& in) -> Tensors {
     return {at::constant_pad_nd(in[0], {1, 2, -1, 0}, 1.5),  at::reflection_pad1d(in[0][0], {2, 1}),
             at::reflection_pad2d(in[0], {2, 1, 0, 3}),       at::reflection_pad3d(in[0], {1, 0, 2, 1, 1, 2}),

@@ -127,7 +127,7 @@ class LowerTest : public testing::Test {
 
   /// Traces some checks at a time, so that they are one program, and compares.
   void run(const Checks& checks) {
-    constexpr size_t kAtOnce = 12;
+    constexpr size_t kAtOnce = 60;
     for (size_t first = 0; first < checks.size(); first += kAtOnce) {
       const at::ArrayRef<Check> some =
           at::ArrayRef<Check>(checks).slice(first, std::min(kAtOnce, checks.size() - first));

@@ -10,12 +10,12 @@ namespace lockstep::xla {
 std::vector<Lowering> all_lowerings() {
   std::vector<Lowering> all;
   for (Lowerings family :
-       {arithmetic_lowerings(), elementary_lowerings(),   logic_lowerings(),  activation_lowerings(),
-        reduce_lowerings(),     softmax_lowerings(),      matmul_lowerings(), convolution_lowerings(),
-        pool_lowerings(),       average_pool_lowerings(), resize_lowerings(), padding_lowerings(),
-        batch_norm_lowerings(), norm_lowerings(),         loss_lowerings(),   index_lowerings(),
-        scatter_lowerings(),    sort_lowerings(),         shape_lowerings(),  factory_lowerings(),
-        random_lowerings()}) {
+       {arithmetic_lowerings(), elementary_lowerings(),   logic_lowerings(),   activation_lowerings(),
+        reduce_lowerings(),     softmax_lowerings(),      matmul_lowerings(),  convolution_lowerings(),
+        pool_lowerings(),       average_pool_lowerings(), resize_lowerings(),  padding_lowerings(),
+        batch_norm_lowerings(), norm_lowerings(),         loss_lowerings(),    index_lowerings(),
+        scatter_lowerings(),    sort_lowerings(),         shape_lowerings(),   factory_lowerings(),
+        random_lowerings(),     column_lowerings(),       distance_lowerings()}) {
     all.insert(all.end(), family.begin(), family.end());
   }
   return all;
