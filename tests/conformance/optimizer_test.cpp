@@ -263,6 +263,7 @@ TEST_P(OptimizerTest, SparseGradientsTrainAsDenseOnesDo) {
 
 TEST_P(OptimizerTest, AdamLeavesRowsAloneThatNoGradientNames) {
   if (named.device.is_cuda() && !named.keeps_on_cpu) return;  // LibTorch's Adam, which takes no sparse gradients
+  if (named.is_traced()) return;                              // gradients of tables are dense there
   auto scope = strategy.scope();
   auto model = module<torch::nn::Embedding>(torch::nn::EmbeddingOptions(10, 3).sparse(true));
   auto adam = optimizer<torch::optim::Adam>(model, 0.1);
@@ -287,8 +288,9 @@ TEST_P(OptimizerTest, ReducedSparseGradientsUpdateOnce) {
   strategy.run([&] {
     model(torch::tensor({3, 4}, torch::kLong).to(named.device)).sum().backward();
     sgd.reduce_gradients();
-    EXPECT_TRUE(model->weight.grad().is_sparse());
-    EXPECT_EQ(model->weight.grad().to_dense().sum().item<float>(), 6.0f * named.replicas);
+    EXPECT_EQ(model->weight.grad().is_sparse(), !named.is_traced());
+    EXPECT_EQ((named.is_traced() ? model->weight.grad() : model->weight.grad().to_dense()).sum().item<float>(),
+              6.0f * named.replicas);
     sgd.step();
     sgd.zero_grad();
   });

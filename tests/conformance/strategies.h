@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@ struct NamedStrategy {
   std::string name;
   /// Of all workers together.
   int replicas;
+  /// Where a replica's tensors are; without a number: on the device that is current in the replica.
   c10::Device device;
   std::function<Strategy()> make;
   /// Replicas of this process, and the number of the first of them.
@@ -26,7 +28,15 @@ struct NamedStrategy {
   /// Whether parameters are kept on the CPU, whatever replicas compute on.
   bool keeps_on_cpu = false;
 
+  /// Where replicas are, once the strategy has been made; empty: all on `device`.
+  std::shared_ptr<std::vector<c10::Device>> devices = std::make_shared<std::vector<c10::Device>>();
+
   bool has_workers() const { return local < replicas; }
+  bool is_traced() const { return device.type() == c10::DeviceType::XLA; }
+  c10::Device device_of(int replica) const { return devices->empty() ? device : devices->at(replica); }
+  bool is_on_device(const torch::Tensor& tensor) const {
+    return tensor.device().type() == device.type() && (!device.has_index() || tensor.device() == device);
+  }
 };
 
 inline std::ostream& operator<<(std::ostream& out, const NamedStrategy& strategy) { return out << strategy.name; }
@@ -53,6 +63,21 @@ inline NamedStrategy central(const std::string& type, int replicas, c10::Device 
                       }};
   named.sees_one_copy = parameters == type;
   named.keeps_on_cpu = parameters == "CPU";
+  return named;
+}
+
+/// On XLA's devices: `replicas` of them, each of `cores` logical devices.
+inline NamedStrategy tpu_strategy(int replicas, int cores) {
+  const std::string name = c10::str("TPU", replicas, cores > 1 ? c10::str("x", cores) : "");
+  NamedStrategy named{name, replicas, c10::Device(c10::DeviceType::XLA), nullptr};
+  named.make = [=, devices = named.devices] {
+    const auto topology = initialize_tpu_system(nullptr, {.num_cpu_devices = 4});
+    TPUStrategy made(nullptr, tpu::DeviceAssignment::build(
+                                  topology, {.computation_shape = {1, 1, 1, cores}, .num_replicas = replicas}));
+    devices->clear();
+    for (const LogicalDevice& device : made.shared_impl()->devices()) devices->push_back(device.torch_device);
+    return Strategy(made);
+  };
   return named;
 }
 
@@ -86,6 +111,11 @@ inline std::vector<NamedStrategy> all_strategies() {
   std::vector<NamedStrategy> all{one_device("CPU", at::kCPU)};
   for (int replicas = 1; replicas <= 4; ++replicas) all.push_back(mirrored("CPU", replicas, at::kCPU));
   for (int replicas = 1; replicas <= 3; ++replicas) all.push_back(central("CPU", replicas, at::kCPU, "CPU"));
+  if (has_tpu_plugin()) {
+    for (const auto& [replicas, cores] : {std::pair{1, 1}, {2, 1}, {4, 1}, {1, 2}, {2, 2}}) {
+      all.push_back(tpu_strategy(replicas, cores));
+    }
+  }
   if (!list_physical_devices("GPU").empty()) {
     all.push_back(one_device("GPU", c10::Device(at::kCUDA, 0)));
     all.push_back(mirrored("GPU", 1, c10::Device(at::kCUDA, 0)));
@@ -101,8 +131,18 @@ inline std::vector<NamedStrategy> all_strategies() {
 /// Those of this process, out of a value for each replica.
 inline PerReplica<torch::Tensor> local_values(const NamedStrategy& strategy, const std::vector<torch::Tensor>& all) {
   std::vector<torch::Tensor> here;
-  for (int i = 0; i < strategy.local; ++i) here.push_back(all.at(strategy.first + i).to(strategy.device));
+  for (int i = 0; i < strategy.local; ++i) here.push_back(all.at(strategy.first + i).to(strategy.device_of(i)));
   return PerReplica<torch::Tensor>(here);
+}
+
+/// What all replicas have, one after the other. A strategy that compiles gathers equal shapes only, so batches that may
+/// differ are put together here.
+inline torch::Tensor all_rows(const NamedStrategy& named, const Strategy& strategy,
+                              const PerReplica<torch::Tensor>& value) {
+  if (!named.is_traced()) return strategy.gather(value, 0).cpu();
+  std::vector<torch::Tensor> parts;
+  for (const torch::Tensor& part : strategy.local_results(value)) parts.push_back(part.cpu());
+  return torch::cat(parts);
 }
 
 /// Gives each replica its part of a batch: equal parts, the first ones one larger where it does not divide.

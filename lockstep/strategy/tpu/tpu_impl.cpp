@@ -30,6 +30,19 @@ std::vector<LogicalDevice> replica_devices(const tpu::DeviceAssignment& assignme
   return devices;
 }
 
+/// Frees those who wait for a replica when its function has ended.
+class LeaveRun {
+ public:
+  LeaveRun(xla::Run& run, int replica) : run_(run), replica_(replica) {}
+  ~LeaveRun() { run_.leave(replica_); }
+  LeaveRun(const LeaveRun&) = delete;
+  LeaveRun& operator=(const LeaveRun&) = delete;
+
+ private:
+  xla::Run& run_;
+  int replica_;
+};
+
 }  // namespace
 
 std::recursive_mutex& one_run_at_a_time() {
@@ -51,14 +64,10 @@ void TPUImpl::call_for_each_replica(c10::function_ref<void(int)> body) {
   std::unique_ptr<xla::Run> run = mesh_.begin();
   try {
     StrategyImpl::call_for_each_replica([&](int replica) {
-      try {
-        body(replica);
-        run->meet(replica, xla::Run::Reason::End);
-      } catch (...) {
-        run->leave(replica, std::current_exception());
-        throw;
-      }
+      const LeaveRun leave(*run, replica);
+      body(replica);
     });
+    run->finish();
   } catch (...) {
     run.reset();
     mesh_.roll_back();

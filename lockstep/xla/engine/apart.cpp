@@ -1,5 +1,6 @@
 #include "lockstep/xla/engine/apart.h"
 
+#include <algorithm>
 #include <set>
 
 #include "lockstep/base/error.h"
@@ -9,7 +10,7 @@ namespace {
 
 bool is_collective(const Node& node) { return node.op == Op::AllReduce || node.op == Op::AllGather; }
 
-/// The collectives that wait for no other one.
+/// The collectives that wait for no other one, in the order in which the replica came to them.
 std::vector<Value> next_collectives(const Work& work) {
   const Trace trace = collect(work.pending().results);
   std::vector<char> waits(trace.nodes.size(), 0);
@@ -20,6 +21,7 @@ std::vector<Value> next_collectives(const Work& work) {
     }
     if (is_collective(*node) && waits[node->index] == 0) next.push_back(Value::reclaim_copy(node));
   }
+  std::sort(next.begin(), next.end(), [](const Value& a, const Value& b) { return a->ordinal < b->ordinal; });
   return next;
 }
 

@@ -6,7 +6,7 @@
 
 namespace lockstep::xla {
 
-/// Executes works that have the same operations but not the same sizes: what leads to a collective by each replica
+/// Executes works that have the same collectives but not the same sizes: what leads to a collective by each replica
 /// alone, then the collective by all, and so on to the end. Each new set of sizes is compiled.
 void execute_apart(std::vector<Work>& works);
 

@@ -29,6 +29,12 @@ Dtype dtype_of_sum(Dtype dtype, ReduceOp op) {
   return dtype;
 }
 
+/// Numbers a collective: replicas whose graphs differ find by it what belongs together.
+Value numbered(Value collective, Place& place) {
+  collective->ordinal = place.next_collective();
+  return collective;
+}
+
 at::Tensor annotate_tensor(const at::Tensor& tensor, LayoutPtr layout) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const Origin origin("annotation");
@@ -62,7 +68,7 @@ at::Tensor all_reduced(const at::Tensor& tensor, ReduceOp op, int replicas) {
   LOCKSTEP_CHECK_VALUE(!adds_up(op) || dtype != at::kBool,
                        "[all_reduce] booleans cannot be added: dtype=bool; cast them to an integer type first");
   const char* kind = adds_up(op) ? "add" : op == ReduceOp::Min ? "minimum" : "maximum";
-  Value value = all_reduce(kind, convert(read(tensor), wide), replicas);
+  Value value = numbered(all_reduce(kind, convert(read(tensor), wide), replicas), storage.place());
   if (op == ReduceOp::Mean) value = divide(value, number_like(replicas, value));
   return wrap(is_float(dtype) ? convert(std::move(value), dtype) : value, storage.place());
 }
@@ -71,7 +77,7 @@ at::Tensor all_gathered(const at::Tensor& tensor, int64_t dim, int replicas) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const Origin origin("all_gather");
   LazyStorage& storage = checked_storage(tensor);
-  Value stacked = all_gather(read(tensor), replicas);
+  Value stacked = numbered(all_gather(read(tensor), replicas), storage.place());
   // [replica, ..., dim, ...] -> [..., replica, dim, ...] -> [..., replica * dim, ...]
   Shape order;
   Shape joined;
@@ -87,7 +93,7 @@ at::Tensor broadcast_from(const at::Tensor& tensor, int root, int replicas) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const Origin origin("broadcast");
   LazyStorage& storage = checked_storage(tensor);
-  const Value stacked = all_gather(read(tensor), replicas);
+  const Value stacked = numbered(all_gather(read(tensor), replicas), storage.place());
   Shape begin(stacked->shape.size(), 0);
   Shape end = stacked->shape;
   begin[0] = root;

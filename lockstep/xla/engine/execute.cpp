@@ -1,5 +1,6 @@
 #include "lockstep/xla/engine/execute.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 
@@ -69,6 +70,11 @@ std::vector<Place*> places_of(const std::vector<Work>& works) {
   std::vector<Place*> places;
   for (const Work& work : works) places.push_back(&work.place());
   return places;
+}
+
+/// Whether something has no elements: of a batch without rows, many operations are none at all.
+bool has_empty(const Trace& trace) {
+  return std::any_of(trace.nodes.begin(), trace.nodes.end(), [](const Node* node) { return node->numel() == 0; });
 }
 
 [[noreturn]] void fail_differing(const TraceDifference& difference, size_t replica) {
@@ -148,7 +154,8 @@ void execute_together(std::vector<Work>& works) {
   for (size_t replica = 1; replica < works.size(); ++replica) {
     const auto difference = first_difference(works[0].trace(), works[replica].trace());
     if (!difference) continue;
-    if (!difference->sizes_only) fail_differing(*difference, replica);
+    const bool by_size = difference->sizes_only || has_empty(works[0].trace()) || has_empty(works[replica].trace());
+    if (!by_size) fail_differing(*difference, replica);
     if (listener() != nullptr) listener()->on_apart("replicas have batches of different sizes");
     return execute_apart(works);
   }
@@ -174,7 +181,7 @@ void execute_pending(Place& place) {
         place.torch_device(), "; compute it again");
     Run& run = *place.run;
     { const Work put_back = std::move(work); }
-    return run.meet(place.replica, Run::Reason::Value);
+    return run.meet(place.replica);
   }
   if (listener() != nullptr && place.run != nullptr) listener()->on_apart("the function reads values of tensors");
   std::vector<Work> alone;

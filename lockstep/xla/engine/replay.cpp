@@ -137,7 +137,7 @@ void Replay::on_launch(const Work& work, int replica, const std::shared_ptr<cons
     known.sinks.push_back(std::move(sink));
   }
   for (const Node* number : trace.numbers) {
-    known.numbers.push_back({number_bits(*number), number->draw, is_float(number->dtype), number->origin});
+    known.numbers.push_back({number_bits(*number), number->ordinal, is_float(number->dtype), number->origin});
   }
 }
 

@@ -4,15 +4,7 @@
 #include "lockstep/base/error.h"
 
 namespace lockstep::xla {
-namespace {
-
-const char* text_of(Run::Reason reason) {
-  return reason == Run::Reason::End ? "has returned" : "wants a value that needs all replicas";
-}
-
-}  // namespace
-
-Run::Run(std::vector<Place*> places) : places_(std::move(places)), waiting_(places_.size()) {
+Run::Run(std::vector<Place*> places) : places_(std::move(places)) {
   for (size_t replica = 0; replica < places_.size(); ++replica) {
     Place& place = *places_[replica];
     outer_.emplace_back(place.run, place.replica);
@@ -27,30 +19,24 @@ Run::~Run() {
   }
 }
 
-void Run::execute_all() {
-  for (size_t replica = 1; replica < places_.size(); ++replica) {
-    LOCKSTEP_CHECK_COLLECTIVE(*waiting_[replica] == *waiting_[0],
-                              "[run] replicas must read values at the same points: replica 0 ", text_of(*waiting_[0]),
-                              ", replica ", replica, " ", text_of(*waiting_[replica]));
-  }
+void Run::finish() {
   std::vector<Work> works;
   for (Place* place : places_) works.emplace_back(*place);
   execute_together(works);
 }
 
-void Run::meet(int replica, Reason reason) {
+void Run::meet(int replica) {
   std::unique_lock<std::mutex> lock(mutex_);
   const auto check_all_there = [&] {
-    LOCKSTEP_CHECK_COLLECTIVE(gone_ < 0, "[run] replica ", gone_, " has left while replica ", replica, " ",
-                              text_of(reason));
+    LOCKSTEP_CHECK_COLLECTIVE(gone_ < 0, "[run] replica ", replica, " wants a value that needs all replicas, but ",
+                              "replica ", gone_, " has ended; read such values in all of them");
   };
   check_all_there();
-  waiting_[replica] = reason;
   const uint64_t round = round_;
   if (++arrived_ == places_.size()) {
     error_ = nullptr;
     try {
-      execute_all();
+      finish();
     } catch (...) {
       error_ = std::current_exception();
     }
@@ -62,8 +48,8 @@ void Run::meet(int replica, Reason reason) {
     const auto over = [&] { return round_ != round || gone_ >= 0; };
     if (timeout.count() > 0) {
       LOCKSTEP_CHECK_COLLECTIVE(changed_.wait_for(lock, timeout, over), "[run] replica ", replica, " waited ",
-                                timeout.count() / 1000, " s for the others: ", arrived_, " of ", places_.size(),
-                                " have come; set LOCKSTEP_COLLECTIVE_TIMEOUT to wait longer");
+                                timeout.count() / 1000, " s for the others to read a value: ", arrived_, " of ",
+                                places_.size(), " have come; set LOCKSTEP_COLLECTIVE_TIMEOUT to wait longer");
     } else {
       changed_.wait(lock, over);
     }
@@ -72,10 +58,9 @@ void Run::meet(int replica, Reason reason) {
   if (error_) std::rethrow_exception(error_);
 }
 
-void Run::leave(int replica, std::exception_ptr error) {
+void Run::leave(int replica) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (!error || gone_ >= 0) return;
-  gone_ = replica;
+  if (gone_ < 0) gone_ = replica;
   changed_.notify_all();
 }
 
@@ -86,7 +71,7 @@ Mesh::Mesh(const std::vector<std::vector<int>>& devices) {
 std::unique_ptr<Run> Mesh::begin() const {
   for (Place* place : places_) {
     execute_pending(*place);
-    place->begin_draws();
+    place->begin_run();
   }
   return std::make_unique<Run>(places_);
 }

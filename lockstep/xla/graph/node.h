@@ -72,8 +72,8 @@ struct LOCKSTEP_API Node : c10::intrusive_ptr_target {
   double number = 0;
   int64_t integer = 0;
   bool always_argument = false;
-  /// A seed of random numbers: how many had been drawn before it since the run began; -1 for other numbers.
-  int64_t draw = -1;
+  /// A seed of random numbers, or a collective: how many of them there were before it since the run began. -1: neither.
+  int64_t ordinal = -1;
 
   /// Annotation: the layout.
   LayoutPtr layout = nullptr;

@@ -142,7 +142,7 @@ Executable Client::compile(const std::string& stablehlo, const std::vector<std::
       "plugin=",
       plugin(), "; take a machine that shows SVE, or another plugin");
   constexpr std::string_view kFormat = "mlir";
-  const std::string options = compile_options(device_ids);
+  const std::string options = compile_options(device_ids, platform() == "cpu");
   Block<c_api::Program> program;
   program->code = const_cast<char*>(stablehlo.data());
   program->code_size = stablehlo.size();

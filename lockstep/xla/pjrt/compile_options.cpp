@@ -17,6 +17,11 @@ constexpr uint32_t kNumPartitions = 5;
 constexpr uint32_t kUseSpmdPartitioning = 6;
 constexpr uint32_t kDeviceAssignment = 9;
 constexpr uint32_t kUseShardyPartitioner = 19;
+// A map from names to OptionOverrideProto.
+constexpr uint32_t kEnvOptionOverrides = 7;
+constexpr uint32_t kKey = 1;
+constexpr uint32_t kValue = 2;
+constexpr uint32_t kBoolField = 2;
 // Fields of DeviceAssignmentProto in xla/xla_data.proto, and of its ComputationDevice.
 constexpr uint32_t kReplicaCount = 1;
 constexpr uint32_t kComputationCount = 2;
@@ -36,9 +41,16 @@ void write_assignment(const std::vector<std::vector<int>>& device_ids, pbf_write
   }
 }
 
+/// Sets a flag of the compiler for this program alone.
+void write_flag(pbf_writer& options, const char* name, bool value) {
+  pbf_writer entry(options, kEnvOptionOverrides);
+  entry.add_string(kKey, name);
+  pbf_writer(entry, kValue).add_bool(kBoolField, value);
+}
+
 }  // namespace
 
-std::string compile_options(const std::vector<std::vector<int>>& device_ids) {
+std::string compile_options(const std::vector<std::vector<int>>& device_ids, bool on_cpu) {
   const size_t num_partitions = device_ids.front().size();
   std::string bytes;
   pbf_writer options(bytes);
@@ -53,6 +65,7 @@ std::string compile_options(const std::vector<std::vector<int>>& device_ids) {
     }
     if (num_partitions > 1) build.add_bool(kUseShardyPartitioner, true);
   }
+  if (on_cpu) write_flag(options, "xla_cpu_enable_fast_min_max", false);
   return bytes;
 }
 

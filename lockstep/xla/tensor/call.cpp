@@ -60,7 +60,7 @@ Value Call::seed(int generator) const {
   auto* source = at::check_generator<at::CPUGeneratorImpl>(given);
   const std::lock_guard<std::mutex> lock(source->mutex_);
   Value seed = xla::integer(static_cast<int64_t>(source->random64()), at::kLong, /*always_argument=*/true);
-  seed->draw = place_at(place_).next_draw();
+  seed->ordinal = place_at(place_).next_seed();
   return seed;
 }
 

@@ -49,16 +49,18 @@ class LOCKSTEP_API Place {
   Run* run = nullptr;
   int replica = 0;
 
-  /// Seeds drawn since the last call of `begin_draws`.
-  void begin_draws() { draws_ = 0; }
-  int64_t next_draw() { return draws_++; }
+  /// Numbers of seeds and of collectives since the last call of `begin_run`.
+  void begin_run() { num_seeds_ = num_collectives_ = 0; }
+  int64_t next_seed() { return num_seeds_++; }
+  int64_t next_collective() { return num_collectives_++; }
 
  private:
   int index_;
   std::vector<int> devices_;
   std::mutex mutex_;
   std::vector<LazyStorage*> pending_;
-  std::atomic<int64_t> draws_{0};
+  std::atomic<int64_t> num_seeds_{0};
+  std::atomic<int64_t> num_collectives_{0};
 };
 
 /// How the process's one client is started. Later calls must ask for the same plugin, or leave it open.
