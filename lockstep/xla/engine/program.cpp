@@ -41,7 +41,10 @@ std::vector<std::vector<int>> device_ids(at::ArrayRef<Place*> places) {
     ids.emplace_back();
     for (const int device : place->devices()) ids.back().push_back(client().devices()[device].id);
   }
-  return ids;
+  if (!joins_replicas(static_cast<int>(places.size()), places[0]->num_partitions())) return ids;
+  std::vector<int> all;
+  for (const auto& of_replica : ids) all.insert(all.end(), of_replica.begin(), of_replica.end());
+  return {all};
 }
 
 /// The trace's key with what else makes a program: donation, precision, and where it runs.

@@ -10,7 +10,7 @@ namespace {
 
 /// A vector of all numbers of one family that are arguments.
 struct NumberVector {
-  const char* name;
+  std::string name;
   Dtype dtype;
   int64_t size = 0;
 
@@ -29,26 +29,73 @@ class ModuleText {
   }
 
   std::string write() {
-    writer_.put("module @step attributes {mhlo.num_replicas = ", options_.replicas,
-                " : i32, mhlo.num_partitions = ", options_.partitions, " : i32} {\n");
-    if (options_.partitions > 1) writer_.put(mesh_text(options_.partitions));
+    const int all = options_.replicas * options_.partitions;
+    writer_.put("module @step attributes {mhlo.num_replicas = ", joins_ ? 1 : options_.replicas,
+                " : i32, mhlo.num_partitions = ", joins_ ? all : options_.partitions, " : i32} {\n");
+    if (options_.partitions > 1) writer_.put(mesh_text(joins_ ? options_.replicas : 1, options_.partitions));
     writer_.put("func.func @main(");
     write_arguments();
     writer_.put(") -> (");
     write_result_types();
     writer_.put(") {\n");
+    if (joins_) begin_replica();
     write_body();
     write_return();
+    if (joins_) end_replica();
     writer_.put("}\n}\n");
     return writer_.take_text();
   }
 
  private:
+  /// The body is what each replica does by itself. That values of replicas differ is nobody's business outside.
+  void begin_replica() {
+    std::string names, layouts, inside;
+    const auto add = [&](const std::string& name, const std::string& type, const std::string& layout) {
+      const char* separator = names.empty() ? "" : ", ";
+      names.append(separator).append(name);
+      layouts.append(separator).append(layout);
+      inside.append(separator).append(name + "_own: " + type);
+    };
+    for (size_t i = 0; i < trace_.arguments.size(); ++i) {
+      const Node& argument = *trace_.arguments[i];
+      add(writer_.name(argument), tensor_type(argument), layout(trace_.argument_layouts[i], argument.shape.size()));
+      writer_.rename(argument, writer_.name(argument) + "_own");
+    }
+    for (NumberVector* numbers : {&floats_, &integers_}) {
+      if (numbers->size == 0) continue;
+      add(numbers->name, numbers->type(), layout(nullptr, 1));
+      numbers->name += "_own";
+    }
+    std::string of_results;
+    for (const Trace::Result& result : trace_.results) {
+      of_results.append(of_results.empty() ? "" : ", ").append(layout(result.layout, result.value->shape.size()));
+    }
+    writer_.put("%all:", trace_.results.size(), " = sdy.manual_computation(", names, ") in_shardings=[", layouts,
+                "] out_shardings=[", of_results, "] manual_axes={\"replica\"} (", inside, ") {\n");
+  }
+
+  void end_replica() {
+    std::string arguments, names, types;
+    for (const Node* argument : trace_.arguments) {
+      arguments.append(arguments.empty() ? "" : ", ").append(tensor_type(*argument));
+    }
+    for (const NumberVector* numbers : {&floats_, &integers_}) {
+      if (numbers->size > 0) arguments.append(arguments.empty() ? "" : ", ").append(numbers->type());
+    }
+    for (size_t i = 0; i < trace_.results.size(); ++i) {
+      names.append(i > 0 ? ", " : "").append("%all#" + std::to_string(i));
+      types.append(i > 0 ? ", " : "").append(tensor_type(*trace_.results[i].value));
+    }
+    writer_.put("} : (", arguments, ") -> (", types, ")\nreturn ", names, " : ", types, "\n");
+  }
+
+  std::string layout(LayoutPtr layout, size_t rank) const { return layout_text(layout, rank, options_.partitions); }
+
   NumberVector& vector_of(const Node& number) { return is_float(number.dtype) ? floats_ : integers_; }
 
   std::string layout_attribute(LayoutPtr layout, size_t rank) const {
     if (options_.partitions == 1) return "";
-    return "sdy.sharding = #sdy.sharding" + layout_text(layout, rank, options_.partitions);
+    return "sdy.sharding = #sdy.sharding" + this->layout(layout, rank);
   }
 
   void write_arguments() {
@@ -117,21 +164,16 @@ class ModuleText {
   void write_return() {
     std::string names, types;
     for (size_t i = 0; i < trace_.results.size(); ++i) {
-      const Trace::Result& result = trace_.results[i];
-      std::string name = writer_.name(*result.value);
-      if (writer_.layouts.needs_detour(*result.value, result.layout)) {
-        const std::string laid_out = "%r" + std::to_string(i);
-        write_constraint(writer_, laid_out, name, *result.value, result.layout);
-        name = laid_out;
-      }
-      names.append(i > 0 ? ", " : "").append(name);
-      types.append(i > 0 ? ", " : " : ").append(tensor_type(*result.value));
+      const Node& value = *trace_.results[i].value;
+      names.append(i > 0 ? ", " : "").append(writer_.name(value));
+      types.append(i > 0 ? ", " : " : ").append(tensor_type(value));
     }
-    writer_.put("return ", names, types, "\n");
+    writer_.put(joins_ ? "sdy.return " : "return ", names, types, "\n");
   }
 
   const Trace& trace_;
   const EmitOptions& options_;
+  const bool joins_ = joins_replicas(options_.replicas, options_.partitions);
   Writer writer_;
   NumberVector floats_{"%floats", at::kDouble};
   NumberVector integers_{"%integers", at::kLong};

@@ -16,6 +16,11 @@ struct EmitOptions {
   bool full_precision = true;
 };
 
+/// Whether replicas are an axis of the partitioner's mesh: one replica of `replicas` x `partitions` partitions, replica
+/// by replica. XLA cannot exchange tiles among the partitions of one replica of several (its check of programs refuses
+/// the all-to-all that its own partitioner makes); among the devices along one axis of a mesh it can.
+inline bool joins_replicas(int replicas, int partitions) { return replicas > 1 && partitions > 1; }
+
 /// The trace as a StableHLO module. Its parameters: the trace's arguments in order; then, where there are any, one
 /// float64 vector and one int64 vector of all numbers that are arguments, each in the order of the trace. Layouts are
 /// written for the Shardy partitioner.

@@ -15,7 +15,10 @@ std::string axis_text(int64_t before, int64_t parts, int partitions) {
 
 }  // namespace
 
-std::string mesh_text(int partitions) { return "sdy.mesh @mesh = <[\"x\"=" + std::to_string(partitions) + "]>\n"; }
+std::string mesh_text(int replicas, int partitions) {
+  const std::string of_replicas = replicas > 1 ? "\"replica\"=" + std::to_string(replicas) + ", " : "";
+  return "sdy.mesh @mesh = <[" + of_replicas + "\"x\"=" + std::to_string(partitions) + "]>\n";
+}
 
 std::string layout_text(LayoutPtr layout, size_t rank, int partitions) {
   const bool tiled = is_tiled(layout);

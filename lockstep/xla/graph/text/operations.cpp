@@ -3,6 +3,7 @@
 #include <iterator>
 
 #include "lockstep/base/error.h"
+#include "lockstep/xla/graph/text/layouts.h"
 #include "lockstep/xla/graph/text/literal.h"
 #include "lockstep/xla/graph/text/regions.h"
 #include "lockstep/xla/graph/text/writer.h"
@@ -95,7 +96,8 @@ void write_annotation(Writer& w, const Node& node) {
     w.rename(node, w.operand(node, 0));
     return;
   }
-  write_constraint(w, w.own_name(node), w.operand(node, 0), *node.operands[0], node.layout);
+  w.put(w.own_name(node), " = sdy.sharding_constraint ", w.operand(node, 0), " ",
+        layout_text(node.layout, node.shape.size(), w.options.partitions), " : ", tensor_type(node), "\n");
 }
 
 /// What is one line: the operation, its operands, its attributes, its types.

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "lockstep/xla/graph/emit.h"
-#include "lockstep/xla/graph/text/likely_layouts.h"
 #include "lockstep/xla/graph/text/types.h"
 
 namespace lockstep::xla {
@@ -13,11 +12,9 @@ namespace lockstep::xla {
 /// Inside: the text of a module while it is written, and the names that values have in it.
 class Writer {
  public:
-  Writer(const Trace& trace, const EmitOptions& options)
-      : options(options), layouts(trace, options), names_(trace.nodes.size()) {}
+  Writer(const Trace& trace, const EmitOptions& options) : options(options), names_(trace.nodes.size()) {}
 
   const EmitOptions& options;
-  const LikelyLayouts layouts;
 
   template <typename... Parts>
   void put(const Parts&... parts) {
@@ -63,10 +60,6 @@ class Writer {
 inline std::string operand_type(const Node& node, size_t i) { return tensor_type(*node.operands[i]); }
 /// " : (operand types) -> type".
 std::string signature(const Node& node);
-
-/// `result = ` the value in a layout.
-void write_constraint(Writer& writer, std::string_view result, std::string_view operand, const Node& value,
-                      LayoutPtr layout);
 
 /// One operation of the module.
 void write_operation(Writer& writer, const Node& node);
