@@ -57,12 +57,23 @@ TEST_P(StrategyTest, ReduceAlongTheBatchWeighsEveryExampleAlike) {
 }
 
 TEST_P(StrategyTest, GatherConcatenates) {
-  const auto parts = uneven();
+  const auto parts = named.is_traced() ? torch::randn({2 * named.replicas, 4}, torch::kDouble).split(2) : uneven();
   const auto value = strategy.run([](torch::Tensor part) { return part * 1; }, local_values(named, parts));
   EXPECT_TRUE(torch::equal(strategy.gather(value, 0).cpu(), torch::cat(parts).cpu()));
   const auto everywhere = strategy.local_results(strategy.run(
       [](torch::Tensor part) { return get_replica_context().all_gather(part, 0); }, local_values(named, parts)));
   for (const auto& gathered : everywhere) EXPECT_TRUE(torch::equal(gathered.cpu(), torch::cat(parts).cpu()));
+}
+
+TEST_P(StrategyTest, GatherNeedsEqualShapesWhereReplicasAreCompiled) {
+  if (!named.is_traced() || named.replicas == 1) return;
+  auto parts = torch::randn({2 * named.replicas, 4}, torch::kDouble).split(2);
+  parts[1] = parts[1].narrow(0, 0, 1);
+  const auto value = strategy.run([](torch::Tensor part) { return part * 1; }, local_values(named, parts));
+  EXPECT_THROW(strategy.gather(value, 0), c10::ValueError);
+  EXPECT_THROW(strategy.run([](torch::Tensor part) { return get_replica_context().all_gather(part, 0); },
+                            local_values(named, parts)),
+               CollectiveError);
 }
 
 TEST_P(StrategyTest, AllReduceInReplicasIsDifferentiable) {

@@ -84,14 +84,14 @@ TEST(GraphTest, WhatChangesNothingIsTheOperand) {
   const Value a = input({2, 3});
   for (const Value& same : {reshape(a, {2, 3}), broadcast(a, {2, 3}), convert(a, at::kFloat), transpose(a, {0, 1}),
                             slice(a, {0, 0}, {2, 3}), pad(a, 1, {0, 0}, {0, 0}), reverse(a, {}), reduce("add", a, {}),
-                            concatenate({a}, 0), times(a, 1), divide(a, number(1, at::kFloat)), annotate(a, nullptr)}) {
+                            concatenate({a}, 0), annotate(a, nullptr)}) {
     EXPECT_EQ(same, a) << describe(*same);
   }
 }
 
 TEST(GraphTest, AddingZeroStaysWhereItChangesBits) {
-  EXPECT_NE(plus(input({2}), 0)->op, Op::Argument) << "-0 becomes 0";
-  EXPECT_EQ(plus(input({2}, at::kInt), 0)->op, Op::Argument);
+  EXPECT_NE(plus(input({2}, at::kInt), 0)->op, Op::Argument) << "the number may be another one next time";
+  EXPECT_NE(times(input({2}), 1)->op, Op::Argument);
 }
 
 TEST(GraphTest, CopiesOfOneNumberStayThat) {

@@ -32,6 +32,7 @@ Dtype dtype_of_sum(Dtype dtype, ReduceOp op) {
 /// Numbers a collective: replicas whose graphs differ find by it what belongs together.
 Value numbered(Value collective, Place& place) {
   collective->ordinal = place.next_collective();
+  place.note(current_origin());
   return collective;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
@@ -77,11 +78,19 @@ bool has_empty(const Trace& trace) {
   return std::any_of(trace.nodes.begin(), trace.nodes.end(), [](const Node* node) { return node->numel() == 0; });
 }
 
-[[noreturn]] void fail_differing(const TraceDifference& difference, size_t replica) {
-  LOCKSTEP_CHECK_COLLECTIVE(false, "[run] replicas must compute the same: at operation ", difference.position,
-                            " replica 0 has ", difference.first, ", replica ", replica, " has ", difference.second,
-                            "; branch on values by torch::where, not by replica");
-  std::abort();
+/// Throws where replicas called different functions. Where they called the same, graphs can differ by sizes: of a batch
+/// of one row, or by the value of a number.
+void check_same_functions(const Work& first, const Work& other, size_t replica, const TraceDifference& difference) {
+  const auto& a = first.place().functions();
+  const auto& b = other.place().functions();
+  const auto [in_a, in_b] = std::mismatch(a.begin(), a.end(), b.begin(), b.end(),
+                                          [](const char* x, const char* y) { return std::strcmp(x, y) == 0; });
+  if (in_a == a.end() && in_b == b.end()) return;
+  if (has_empty(first.trace()) || has_empty(other.trace())) return;
+  LOCKSTEP_CHECK_COLLECTIVE(false, "[run] replicas must compute the same: as operation ", in_a - a.begin(),
+                            " replica 0 calls ", in_a == a.end() ? "nothing" : *in_a, ", replica ", replica, " calls ",
+                            in_b == b.end() ? "nothing" : *in_b, " (replica 0 has ", difference.first, ", replica ",
+                            replica, " has ", difference.second, "); branch on values by torch::where, not by replica");
 }
 
 }  // namespace
@@ -154,8 +163,7 @@ void execute_together(std::vector<Work>& works) {
   for (size_t replica = 1; replica < works.size(); ++replica) {
     const auto difference = first_difference(works[0].trace(), works[replica].trace());
     if (!difference) continue;
-    const bool by_size = difference->sizes_only || has_empty(works[0].trace()) || has_empty(works[replica].trace());
-    if (!by_size) fail_differing(*difference, replica);
+    if (!difference->sizes_only) check_same_functions(works[0], works[replica], replica, *difference);
     if (listener() != nullptr) listener()->on_apart("replicas have batches of different sizes");
     return execute_apart(works);
   }

@@ -136,6 +136,7 @@ const Lowering kArithmetic[] = {
     {"pow.Tensor_Scalar", raised},
     {"pow.Scalar", raised},
     {"pow_.Tensor", raised},
+    {"pow_.Scalar", raised},
     {"maximum", any_binary<[](Value a, Value b) { return maximum(a, b); }>},
     {"minimum", any_binary<[](Value a, Value b) { return minimum(a, b); }>},
     {"fmax", any_binary<ignoring_nan<maximum>>},

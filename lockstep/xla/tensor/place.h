@@ -49,8 +49,17 @@ class LOCKSTEP_API Place {
   Run* run = nullptr;
   int replica = 0;
 
+  /// The functions of LibTorch, and collectives, that were traced since the run began: what replicas are compared by.
+  const std::vector<const char*>& functions() const { return functions_; }
+  void note(const char* function) {
+    if (run != nullptr) functions_.push_back(function);
+  }
+
   /// Numbers of seeds and of collectives since the last call of `begin_run`.
-  void begin_run() { num_seeds_ = num_collectives_ = 0; }
+  void begin_run() {
+    num_seeds_ = num_collectives_ = 0;
+    functions_.clear();
+  }
   int64_t next_seed() { return num_seeds_++; }
   int64_t next_collective() { return num_collectives_++; }
 
@@ -59,6 +68,7 @@ class LOCKSTEP_API Place {
   std::vector<int> devices_;
   std::mutex mutex_;
   std::vector<LazyStorage*> pending_;
+  std::vector<const char*> functions_;
   std::atomic<int64_t> num_seeds_{0};
   std::atomic<int64_t> num_collectives_{0};
 };

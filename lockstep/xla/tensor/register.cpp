@@ -38,6 +38,7 @@ class Traced final : public c10::OperatorKernel {
     const Call call(arguments, place_of_call(arguments, num_arguments_));
     if (lowering_.covers != nullptr && !lowering_.covers(call)) return fall_back(op, stack);
     detail::count_traced();
+    place_at(call.place()).note(origin_);
     Values values = lowering_.emit(call);
     c10::SmallVector<at::Tensor, 3> results;
     for (size_t i = 0; i < values.size(); ++i) {
@@ -71,16 +72,29 @@ class Traced final : public c10::OperatorKernel {
   bool resizes_;
 };
 
-/// Whether `out` is the form of `functional` that gets tensors for its results: the same arguments, then one for each.
-bool is_out_form(const c10::FunctionSchema& functional, const c10::FunctionSchema& out) {
-  const auto& short_list = functional.arguments();
-  const auto& long_list = out.arguments();
-  if (long_list.size() != short_list.size() + functional.returns().size() || !long_list.back().is_out()) return false;
-  for (size_t i = 0; i < short_list.size(); ++i) {
-    if (short_list[i].name() != long_list[i].name()) return false;
-    if (short_list[i].type()->kind() != long_list[i].type()->kind()) return false;
+/// Whether a function begins with the arguments of another one.
+bool begins_with(const c10::FunctionSchema& function, const c10::FunctionSchema& other) {
+  const auto& arguments = function.arguments();
+  const auto& first = other.arguments();
+  if (arguments.size() < first.size()) return false;
+  for (size_t i = 0; i < first.size(); ++i) {
+    if (first[i].name() != arguments[i].name()) return false;
+    if (first[i].type()->kind() != arguments[i].type()->kind()) return false;
   }
   return true;
+}
+
+/// Whether `out` is the form of `functional` that gets tensors for its results: the same arguments, then one for each.
+bool is_out_form(const c10::FunctionSchema& functional, const c10::FunctionSchema& out) {
+  const size_t size = functional.arguments().size() + functional.returns().size();
+  return out.arguments().size() == size && out.arguments().back().is_out() && begins_with(out, functional);
+}
+
+/// Functions that LibTorch makes of others, above autograd: a kernel of our own would hide their derivative. The one
+/// that makes a sparse tensor must be hidden.
+bool is_composite(const c10::OperatorHandle& op) {
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+         op.schema().name() != "aten::embedding_sparse_backward";
 }
 
 class Registrations {
@@ -105,7 +119,8 @@ class Registrations {
     const auto functional = dispatcher.findSchema({name, overload});
     if (!functional) return;  // a function of another version of LibTorch
     add(lowering, *functional, false);
-    if (const auto in_place = dispatcher.findSchema({name + "_", overload})) add(lowering, *in_place, false);
+    const auto in_place = dispatcher.findSchema({name + "_", overload});
+    if (in_place && begins_with(in_place->schema(), functional->schema())) add(lowering, *in_place, false);
     for (const c10::OperatorName& other : overloads[name]) {
       const auto op = dispatcher.findSchema(other);
       if (is_out_form(functional->schema(), op->schema())) add(lowering, *op, true);
@@ -124,6 +139,7 @@ class Registrations {
 
   /// A function that two rows lead to, as the other's form in place for example, has the first one's kernel.
   void add(const c10::OperatorHandle& op, c10::KernelFunction function) {
+    if (is_composite(op)) return;
     if (!registered_.insert(toString(op.operator_name())).second) return;
     handles_.push_back(c10::Dispatcher::singleton().registerImpl(op.operator_name(), c10::DispatchKey::XLA,
                                                                  std::move(function), {}, nullptr, "lockstep"));

@@ -55,33 +55,12 @@ Value convert(Value a, Dtype dtype) {
   return make_node(Op::Convert, dtype, a->shape, a);
 }
 
-// What has no effect on a single bit is left out. (Adding zero has: -0 becomes 0.)
+// Nothing is left out because of what a number is: it may be another one in another replica, or in the next step.
 
-Value add(Value a, Value b) {
-  if (a->dtype == b->dtype && !is_float(a->dtype)) {
-    if (is_number(b, 0)) return a;
-    if (is_number(a, 0)) return b;
-  }
-  return binary("add", std::move(a), std::move(b));
-}
-
-Value subtract(Value a, Value b) {
-  if (a->dtype == b->dtype && !is_float(a->dtype) && is_number(b, 0)) return a;
-  return binary("subtract", std::move(a), std::move(b));
-}
-
-Value multiply(Value a, Value b) {
-  if (a->dtype == b->dtype) {
-    if (is_number(b, 1)) return a;
-    if (is_number(a, 1)) return b;
-  }
-  return binary("multiply", std::move(a), std::move(b));
-}
-
-Value divide(Value a, Value b) {
-  if (a->dtype == b->dtype && is_number(b, 1)) return a;
-  return binary("divide", std::move(a), std::move(b));
-}
+Value add(Value a, Value b) { return binary("add", std::move(a), std::move(b)); }
+Value subtract(Value a, Value b) { return binary("subtract", std::move(a), std::move(b)); }
+Value multiply(Value a, Value b) { return binary("multiply", std::move(a), std::move(b)); }
+Value divide(Value a, Value b) { return binary("divide", std::move(a), std::move(b)); }
 
 Value plus(Value a, double number) {
   Value other = number_like(number, a);
