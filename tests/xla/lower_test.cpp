@@ -194,6 +194,8 @@ const std::set<std::string> kUnchecked{
     "randperm.generator_out",
     "multinomial",
     // Forms of batch normalization that only programs made by other tools contain.
+    "any.dims",
+    "all.dims",
     "_native_batch_norm_legit",
     "_native_batch_norm_legit.no_stats",
     "_native_batch_norm_legit_functional",

@@ -1,10 +1,12 @@
 #include "tests/xla/random_program.h"
 
 #include <cstdlib>
+#include <numeric>
 
 #include <gtest/gtest.h>
 
 #include "lockstep/xla/counters.h"
+#include "lockstep/xla/engine/collectives.h"
 #include "lockstep/xla/tensor/place.h"
 #include "tests/xla/plugin.h"
 
@@ -12,9 +14,32 @@ namespace lockstep::xla::test {
 namespace {
 
 /// LOCKSTEP_TEST_PROGRAMS programs, for whoever wants to search longer.
-uint32_t num_programs() {
+uint32_t num_programs(uint32_t otherwise) {
   const char* given = std::getenv("LOCKSTEP_TEST_PROGRAMS");
-  return given == nullptr ? 60 : static_cast<uint32_t>(std::atoi(given));
+  return given == nullptr ? otherwise : static_cast<uint32_t>(std::atoi(given));
+}
+
+void expect_equals_libtorch(uint32_t seed, const std::vector<at::Tensor>& inputs, const PlaceInput& place) {
+  SCOPED_TRACE("program " + std::to_string(seed));
+  const auto expected = run_random_program(seed, inputs, [](const at::Tensor& input) { return input.clone(); });
+  const auto found = run_random_program(seed, inputs, place);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const at::Tensor got = found[i].cpu();
+    ASSERT_TRUE(at::allclose(got, expected[i], 1e-9, 1e-9))
+        << "result " << i << ": largest difference " << (got - expected[i]).abs().max().item<double>();
+  }
+}
+
+/// Cuts a tensor along one of the dimensions that can be cut; which one, `choice` says.
+at::Tensor split(const at::Tensor& tensor, int64_t parts, uint32_t choice) {
+  std::vector<int64_t> dims;
+  for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
+    if (tensor.size(dim) % parts == 0) dims.push_back(dim);
+  }
+  if (dims.empty()) return tensor;
+  std::vector<int64_t> tiles(tensor.dim(), 1);
+  tiles[dims[choice % dims.size()]] = parts;
+  return annotated(tensor, tiled_layout(tiles));
 }
 
 TEST(RandomProgramTest, EqualsLibTorch) {
@@ -24,18 +49,31 @@ TEST(RandomProgramTest, EqualsLibTorch) {
   const c10::Device device = place_of({0}).torch_device();
   const std::vector<at::Tensor> inputs = random_program_inputs();
   const int64_t fallbacks = counters().fallbacks;
-  for (uint32_t seed = 0; seed < num_programs(); ++seed) {
-    SCOPED_TRACE("program " + std::to_string(seed));
-    const auto expected = run_random_program(seed, inputs, [](const at::Tensor& input) { return input.clone(); });
-    const auto found = run_random_program(seed, inputs, [&](const at::Tensor& input) { return input.to(device); });
-    for (size_t i = 0; i < expected.size(); ++i) {
-      const at::Tensor got = found[i].cpu();
-      ASSERT_TRUE(at::allclose(got, expected[i], 1e-9, 1e-9))
-          << "result " << i << ": largest difference " << (got - expected[i]).abs().max().item<double>();
-    }
+  for (uint32_t seed = 0; seed < num_programs(40); ++seed) {
+    expect_equals_libtorch(seed, inputs, [&](const at::Tensor& input) { return input.to(device); });
   }
   EXPECT_EQ(counters().fallbacks, fallbacks);
 }
+
+class SplitProgramTest : public testing::TestWithParam<int> {};
+
+TEST_P(SplitProgramTest, EqualsLibTorch) {
+  LOCKSTEP_NEEDS_PLUGIN();
+  at::manual_seed(4);
+  const int parts = GetParam();
+  if (static_cast<int>(start().devices().size()) < parts) GTEST_SKIP() << "there are fewer devices than " << parts;
+  std::vector<int> devices(parts);
+  std::iota(devices.begin(), devices.end(), 0);
+  const c10::Device device = place_of(devices).torch_device();
+  const std::vector<at::Tensor> inputs = random_program_inputs();
+  for (uint32_t seed = 0; seed < num_programs(8); ++seed) {
+    uint32_t choice = seed;
+    expect_equals_libtorch(seed, inputs,
+                           [&](const at::Tensor& input) { return split(input.to(device), parts, choice++); });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(LogicalDevices, SplitProgramTest, testing::Values(2, 3, 4));
 
 }  // namespace
 }  // namespace lockstep::xla::test

@@ -92,6 +92,16 @@ void as_strided(const c10::OperatorHandle& op, Stack* stack) {
   finish(op, stack, view_of(self, arguments[1].toIntVector(), arguments[2].toIntVector(), offset));
 }
 
+/// What squeeze_, unsqueeze_, transpose_ and t_ come down to: the tensor itself becomes another view.
+void as_strided_in_place(const c10::OperatorHandle& op, Stack* stack) {
+  const IValue* arguments = arguments_of(op, stack);
+  const at::Tensor self = arguments[0].toTensor();
+  const int64_t offset = arguments[3].isNone() ? self.storage_offset() : arguments[3].toInt();
+  self.unsafeGetTensorImpl()->set_sizes_and_strides(arguments[1].toIntVector(), arguments[2].toIntVector());
+  self.unsafeGetTensorImpl()->set_storage_offset(offset);
+  finish(op, stack, self);
+}
+
 void unfold(const c10::OperatorHandle& op, Stack* stack) {
   const IValue* arguments = arguments_of(op, stack);
   const at::Tensor self = arguments[0].toTensor();
@@ -140,6 +150,23 @@ void view_scatter(const c10::OperatorHandle& op, Stack* stack) {
   const at::Tensor whole = wrap(read(self), storage_of(self)->place());
   const Call call(arguments_of(op, stack), self.device().index());
   write(part_of(op.schema().name(), whole, arguments + 2), call.value(1));
+  finish(op, stack, whole);
+}
+
+/// Zeros, and the vectors written to the diagonals.
+void diag_embed(const c10::OperatorHandle& op, Stack* stack) {
+  const IValue* arguments = arguments_of(op, stack);
+  const at::Tensor self = arguments[0].toTensor();
+  const int64_t offset = arguments[1].toInt();
+  const int64_t rank = self.dim() + 1;
+  const int64_t first = wrap_dim(arguments[2].toInt(), rank);
+  const int64_t second = wrap_dim(arguments[3].toInt(), rank);
+  const int64_t side = self.size(-1) + std::abs(offset);
+  std::vector<int64_t> size(self.sizes().begin(), self.sizes().end() - 1);
+  size.insert(size.begin() + std::min(first, second), side);
+  size.insert(size.begin() + std::max(first, second), side);
+  const at::Tensor whole = wrap(fill(0, self.scalar_type(), size), storage_of(self)->place());
+  write(whole.diagonal(offset, first, second), read(self));
   finish(op, stack, whole);
 }
 
@@ -208,6 +235,7 @@ constexpr SpecialKernel kKernels[] = {
     {"new_empty_strided", "", &new_empty},
     {"view", "", &view},
     {"as_strided", "", &as_strided},
+    {"as_strided_", "", &as_strided_in_place},
     {"_reshape_alias", "", &as_strided},
     {"unfold", "", &unfold},
     {"select_backward", "", &view_backward},
@@ -216,6 +244,7 @@ constexpr SpecialKernel kKernels[] = {
     {"select_scatter", "", &view_scatter},
     {"slice_scatter", "", &view_scatter},
     {"diagonal_scatter", "", &view_scatter},
+    {"diag_embed", "", &diag_embed},
     {"copy_", "", &copy},
     {"fill_", "Scalar", &fill_in_place},
     {"fill_", "Tensor", &fill_in_place},
