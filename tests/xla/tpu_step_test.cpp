@@ -119,17 +119,16 @@ TEST_F(TpuStepTest, PureStepsSeeWhatIsWrittenBetweenThem) {
   const TPUStrategy strategy = make_strategy({2, 1});
   auto scope = strategy.scope();
   const Variable v(torch::zeros({3}, kDouble), {.aggregation = VariableAggregation::Sum});
-  auto step = strategy.pure([&](const torch::Tensor& x) { v.assign_add(x); });
-  const auto one = torch::ones({3}, kDouble);
+  auto step = strategy.pure([&](const torch::Tensor& x) { v.assign_add(x.sum().expand({3})); });
+  const auto one = torch::ones({1}, kDouble);
   for (int i = 0; i < 5; ++i) step(one);
   EXPECT_TRUE(step.is_replayed()) << step.why_not();
   v.assign(100.0);
   step(one);
   EXPECT_TRUE(torch::equal(v.read_value().cpu(), torch::full({3}, 102.0, kDouble)));
-  const auto two_rows = torch::ones({1}, kDouble);
-  step(two_rows);
+  step(torch::ones({2}, kDouble));
   EXPECT_FALSE(step.is_replayed()) << "another size is another step";
-  EXPECT_TRUE(torch::equal(v.read_value().cpu(), torch::full({3}, 104.0, kDouble)));
+  EXPECT_TRUE(torch::equal(v.read_value().cpu(), torch::full({3}, 106.0, kDouble)));
 }
 
 TEST_F(TpuStepTest, DivergingReplicasAreToldWhere) {
@@ -206,9 +205,14 @@ TEST_F(TpuStepTest, AssignmentsAreChecked) {
 
 TEST_F(TpuStepTest, KeepSplitIsChecked) {
   const TPUStrategy strategy = make_strategy({1, 2});
-  auto scope = strategy.scope();
-  const auto model = module<torch::nn::Linear>(4, 6);
-  const Variable v(torch::zeros({4, 3}, kDouble));
+  const auto v = [&] {
+    auto scope = strategy.scope();
+    return Variable(torch::zeros({4, 3}, kDouble));
+  }();
+  const auto model = [&] {
+    auto scope = strategy.scope();
+    return module<torch::nn::Linear>(4, 6);
+  }();
   EXPECT_THAT(message_of([&] {
                 strategy.keep_split(model, "weigth", {2, 1});
               }),
@@ -263,6 +267,21 @@ TEST_F(TpuStepTest, ANumberThatChangesIsCompiledOnceMoreAndNoMore) {
   for (int number = 3; number < 9; ++number) EXPECT_EQ(scale(number), 17.0 * number);
   EXPECT_EQ(counters().compiles - before.compiles, 2);
   EXPECT_EQ(counters().recompiles - before.recompiles, 1);
+}
+
+TEST_F(TpuStepTest, ViewsThatAreMadeInPlaceStayViews) {
+  const TPUStrategy strategy = make_strategy({1, 1});
+  const Counters before = counters();
+  const auto written = strategy.run(
+      [](const torch::Tensor& own) {
+        auto whole = own.clone();
+        whole.narrow(0, 1, 1).squeeze_(0).unsqueeze_(1).t_().fill_(7);
+        return whole;
+      },
+      split_batch(strategy, torch::zeros({3, 2}, kDouble)));
+  EXPECT_TRUE(
+      torch::equal(strategy.local_results(written)[0].cpu(), torch::tensor({{0., 0.}, {7., 7.}, {0., 0.}}, kDouble)));
+  EXPECT_EQ(counters().fallbacks, before.fallbacks);
 }
 
 TEST_F(TpuStepTest, NumbersMayDifferBetweenReplicas) {

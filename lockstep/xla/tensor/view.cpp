@@ -14,6 +14,15 @@ bool is_whole(const at::Tensor& tensor, const Node& value) {
   return tensor.storage_offset() == 0 && tensor.is_contiguous() && tensor.numel() == value.numel();
 }
 
+/// What a storage with a lasting layout takes is laid out so, also where it is memory already.
+Value laid_out(Value value, LayoutPtr layout) {
+  if (layout == nullptr || value->op != Op::Argument || data_of(*value).layout == layout) return value;
+  DeviceData& data = data_of(*value);
+  if (!data.host.defined() || data.layout != nullptr) return annotate(std::move(value), layout);
+  data.layout = layout;
+  return value;
+}
+
 }  // namespace
 
 bool StridedBox::describe(int64_t numel, Ints size, Ints stride, int64_t offset) {
@@ -144,7 +153,9 @@ void write(const at::Tensor& tensor, Value value) {
   if (tensor.numel() == 0) return;
   value = broadcast(convert(std::move(value), tensor.scalar_type()), tensor.sizes());
   const Value whole = storage->value();
-  if (is_whole(tensor, *whole)) return storage->bind(reshape(std::move(value), whole->shape));
+  if (is_whole(tensor, *whole)) {
+    return storage->bind(laid_out(reshape(std::move(value), whole->shape), storage->layout));
+  }
   StridedBox box;
   bool expanded = false;
   for (int64_t i = 0; i < tensor.dim(); ++i) expanded = expanded || (tensor.size(i) > 1 && tensor.stride(i) == 0);
