@@ -70,3 +70,4 @@
 #include "lockstep/value/print.h"
 #include "lockstep/value/regroup.h"
 #include "lockstep/version.h"
+#include "lockstep/xla/counters.h"
