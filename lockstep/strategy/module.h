@@ -77,9 +77,8 @@ class Module {
 
   /// Calls `forward` of the replica.
   template <class... Args>
-  auto operator()(Args&&... args) const {
-    return operator->()->forward(std::forward<Args>(args)...);
-  }
+    requires requires(Impl& impl, Args&&... args) { impl.forward(std::forward<Args>(args)...); }
+  auto operator()(Args&&... args) const { return operator->()->forward(std::forward<Args>(args)...); }
 
   /// The module of one local replica.
   Impl& replica(int index) const { return *impls_.at(index); }

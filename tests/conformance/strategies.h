@@ -104,6 +104,22 @@ inline std::vector<NamedStrategy> worker_strategies(const WorkerPlace& place) {
   return all;
 }
 
+/// Replicas and logical devices of each, of the strategies on XLA's devices. Programs take a second to compile, so
+/// under a sanitizer, which sees only what is around them, there is but one.
+inline std::vector<std::pair<int, int>> tpu_sizes() {
+  if (!has_tpu_plugin()) return {};
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  return {{2, 1}};
+#else
+  std::vector<std::pair<int, int>> sizes;
+  const int devices = initialize_tpu_system(nullptr, {.num_cpu_devices = 4}).num_tpus_per_task();
+  for (const auto& [replicas, cores] : {std::pair{1, 1}, {2, 1}, {4, 1}, {1, 2}, {2, 2}}) {
+    if (replicas * cores <= devices) sizes.emplace_back(replicas, cores);
+  }
+  return sizes;
+#endif
+}
+
 /// All strategies on this machine: on CPUs always, on a GPU where there is one (also two logical ones on one card).
 inline std::vector<NamedStrategy> all_strategies() {
   const auto place = worker_place(*resolve_cluster());
@@ -111,11 +127,7 @@ inline std::vector<NamedStrategy> all_strategies() {
   std::vector<NamedStrategy> all{one_device("CPU", at::kCPU)};
   for (int replicas = 1; replicas <= 4; ++replicas) all.push_back(mirrored("CPU", replicas, at::kCPU));
   for (int replicas = 1; replicas <= 3; ++replicas) all.push_back(central("CPU", replicas, at::kCPU, "CPU"));
-  if (has_tpu_plugin()) {
-    for (const auto& [replicas, cores] : {std::pair{1, 1}, {2, 1}, {4, 1}, {1, 2}, {2, 2}}) {
-      all.push_back(tpu_strategy(replicas, cores));
-    }
-  }
+  for (const auto& [replicas, cores] : tpu_sizes()) all.push_back(tpu_strategy(replicas, cores));
   if (!list_physical_devices("GPU").empty()) {
     all.push_back(one_device("GPU", c10::Device(at::kCUDA, 0)));
     all.push_back(mirrored("GPU", 1, c10::Device(at::kCUDA, 0)));

@@ -193,9 +193,10 @@ const std::set<std::string> kUnchecked{
     "random_.from",
     "randperm.generator_out",
     "multinomial",
-    // Forms of batch normalization that only programs made by other tools contain.
+    // Forms of later versions of LibTorch, which its C++ functions do not call.
     "any.dims",
     "all.dims",
+    // Forms of batch normalization that only programs made by other tools contain.
     "_native_batch_norm_legit",
     "_native_batch_norm_legit.no_stats",
     "_native_batch_norm_legit_functional",

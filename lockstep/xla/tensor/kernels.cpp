@@ -102,6 +102,15 @@ void as_strided_in_place(const c10::OperatorHandle& op, Stack* stack) {
   finish(op, stack, self);
 }
 
+void as_strided_in_place(const c10::OperatorHandle& op, Stack* stack) {
+  const IValue* arguments = arguments_of(op, stack);
+  const at::Tensor self = arguments[0].toTensor();
+  const int64_t offset = arguments[3].isNone() ? self.storage_offset() : arguments[3].toInt();
+  self.unsafeGetTensorImpl()->set_sizes_and_strides(arguments[1].toIntVector(), arguments[2].toIntVector());
+  self.unsafeGetTensorImpl()->set_storage_offset(offset);
+  finish(op, stack, self);
+}
+
 void unfold(const c10::OperatorHandle& op, Stack* stack) {
   const IValue* arguments = arguments_of(op, stack);
   const at::Tensor self = arguments[0].toTensor();
@@ -235,6 +244,7 @@ constexpr SpecialKernel kKernels[] = {
     {"new_empty_strided", "", &new_empty},
     {"view", "", &view},
     {"as_strided", "", &as_strided},
+    {"as_strided_", "", &as_strided_in_place},
     {"as_strided_", "", &as_strided_in_place},
     {"_reshape_alias", "", &as_strided},
     {"unfold", "", &unfold},

@@ -14,7 +14,8 @@ Value all_gather(Value a, int replicas) {
   part.append(a->shape.begin(), a->shape.end());
   Shape shape = part;
   shape[0] = replicas;
-  Value node = make_node(Op::AllGather, a->dtype, shape, reshape(std::move(a), part));
+  const Dtype dtype = a->dtype;
+  Value node = make_node(Op::AllGather, dtype, shape, reshape(std::move(a), part));
   append(*node, replicas);
   node->needs_others = true;
   return node;
