@@ -284,6 +284,13 @@ TEST_F(TpuStepTest, ViewsThatAreMadeInPlaceStayViews) {
   EXPECT_EQ(counters().fallbacks, before.fallbacks);
 }
 
+TEST_F(TpuStepTest, ViewsByDtypeAreErrors) {
+  const TPUStrategy strategy = make_strategy({1, 1});
+  const auto own = split_batch(strategy, torch::ones({2}, torch::kFloat)).at(0);
+  EXPECT_THAT(message_of([&] { own.view(torch::kInt); }), AllOf(HasSubstr("dtype=Int"), HasSubstr("tensor=Float")));
+  EXPECT_TRUE(torch::equal(own.view(torch::kFloat).cpu(), torch::ones({2})));
+}
+
 TEST_F(TpuStepTest, NumbersMayDifferBetweenReplicas) {
   const TPUStrategy strategy = make_strategy({2, 1});
   const auto x = split_batch(strategy, torch::ones({6}, kDouble));

@@ -84,6 +84,17 @@ void view(const c10::OperatorHandle& op, Stack* stack) {
   finish(op, stack, view_of(self, size, *stride, self.storage_offset()));
 }
 
+/// A storage has the values of one dtype, not their bits.
+void view_dtype(const c10::OperatorHandle& op, Stack* stack) {
+  const IValue* arguments = arguments_of(op, stack);
+  const at::Tensor self = arguments[0].toTensor();
+  LOCKSTEP_CHECK_IMPLEMENTED(arguments[1].toScalarType() == self.scalar_type(),
+                             "[view] the bits of a tensor on an XLA device cannot be seen as another dtype: dtype=",
+                             arguments[1].toScalarType(), ", tensor=", self.scalar_type(),
+                             "; move it to the CPU first");
+  finish(op, stack, view_of(self, self.sizes(), self.strides(), self.storage_offset()));
+}
+
 void as_strided(const c10::OperatorHandle& op, Stack* stack) {
   const IValue* arguments = arguments_of(op, stack);
   const at::Tensor self = arguments[0].toTensor();
@@ -93,15 +104,6 @@ void as_strided(const c10::OperatorHandle& op, Stack* stack) {
 }
 
 /// What squeeze_, unsqueeze_, transpose_ and t_ come down to: the tensor itself becomes another view.
-void as_strided_in_place(const c10::OperatorHandle& op, Stack* stack) {
-  const IValue* arguments = arguments_of(op, stack);
-  const at::Tensor self = arguments[0].toTensor();
-  const int64_t offset = arguments[3].isNone() ? self.storage_offset() : arguments[3].toInt();
-  self.unsafeGetTensorImpl()->set_sizes_and_strides(arguments[1].toIntVector(), arguments[2].toIntVector());
-  self.unsafeGetTensorImpl()->set_storage_offset(offset);
-  finish(op, stack, self);
-}
-
 void as_strided_in_place(const c10::OperatorHandle& op, Stack* stack) {
   const IValue* arguments = arguments_of(op, stack);
   const at::Tensor self = arguments[0].toTensor();
@@ -243,8 +245,8 @@ constexpr SpecialKernel kKernels[] = {
     {"new_empty", "", &new_empty},
     {"new_empty_strided", "", &new_empty},
     {"view", "", &view},
+    {"view", "dtype", &view_dtype},
     {"as_strided", "", &as_strided},
-    {"as_strided_", "", &as_strided_in_place},
     {"as_strided_", "", &as_strided_in_place},
     {"_reshape_alias", "", &as_strided},
     {"unfold", "", &unfold},
