@@ -353,11 +353,18 @@ TEST(EmitTest, LayoutsMustFitTheLogicalDevices) {
   EXPECT_ERROR(annotate(input({4}), tiled_layout({2, 2})), c10::ValueError, "tiles=[2, 2], shape=[4]");
 }
 
-TEST(EmitTest, ReplicasThatCutInAnotherWayTakeTheDetour) {
-  const Value a = unary("negate", input({4, 4}, at::kFloat, tiled_layout({2, 1})));
-  const Trace trace = collect({{.value = a, .layout = tiled_layout({1, 2})}});
-  EXPECT_THAT(text_of(trace, 2, 2), HasSubstr("%r0_whole = sdy.sharding_constraint %n1 <@mesh, [{}, {}]>"));
-  EXPECT_THAT(text_of(trace, 1, 2), Not(HasSubstr("_whole")));
+TEST(EmitTest, ReplicasOfSeveralPartitionsAreAnAxisOfTheMesh) {
+  const Value a = input({4, 4}, at::kFloat, tiled_layout({2, 1}));
+  const Trace trace = collect({{.value = all_reduce("add", a, 3), .layout = tiled_layout({1, 2})}});
+  const std::string text = text_of(trace, 3, 2);
+  EXPECT_THAT(text, HasSubstr("mhlo.num_replicas = 1 : i32, mhlo.num_partitions = 6 : i32"));
+  EXPECT_THAT(text, HasSubstr("sdy.mesh @mesh = <[\"replica\"=3, \"x\"=2]>"));
+  EXPECT_THAT(text,
+              HasSubstr("sdy.manual_computation(%p0) in_shardings=[<@mesh, [{\"x\"}, {}]>] "
+                        "out_shardings=[<@mesh, [{}, {\"x\"}]>] manual_axes={\"replica\"} (%p0_own: tensor<4x4xf32>)"));
+  EXPECT_THAT(text, HasSubstr("replica_groups = dense<[[0, 2, 4], [1, 3, 5]]> : tensor<2x3xi64>"));
+  EXPECT_THAT(text_of(trace, 1, 2), Not(HasSubstr("replica\"")));
+  EXPECT_THAT(text_of(unary("negate", input({4})), 3, 1), Not(HasSubstr("sdy")));
 }
 
 TEST(EmitTest, CollectivesHaveOneGroupOfAllReplicas) {
