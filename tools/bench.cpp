@@ -9,7 +9,9 @@
 #include "bench/empty_run.h"
 #include "bench/input.h"
 #include "bench/step.h"
+#include "lockstep/strategy/tpu/tpu_system.h"
 #include "tools/bench_workers.h"
+#include "tools/bench_xla.h"
 #include "tools/report.h"
 #include "tools/subcommands.h"
 
@@ -205,6 +207,7 @@ void add_all(CLI::App& bench) {
   auto json = std::make_shared<bool>(false);
   command->add_flag("--json", *json, "Print one JSON object a line");
   command->callback([=] {
+    if (has_tpu_plugin()) report_xla(style(*json));  // First: it starts processes, and the others start threads.
     for (const auto& result : bench::bench_all_reduce({})) report(to_json(result), style(*json));
     const auto run = bench::bench_empty_run(2);
     report({{"name", run.name}, {"replicas", run.replicas}, {"seconds", run.seconds}}, style(*json));
@@ -224,6 +227,7 @@ void add_bench(CLI::App& app) {
   add_run(*bench);
   add_step(*bench);
   add_input(*bench);
+  add_xla(*bench);
   add_all(*bench);
 }
 
