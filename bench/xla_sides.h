@@ -1,8 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <functional>
-#include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 

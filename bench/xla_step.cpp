@@ -22,6 +22,8 @@ namespace {
 constexpr int kStepsAtOnce = 10;
 /// Until a step is replayed: traced twice, replayed once.
 constexpr int kFirstSteps = 3;
+/// Few and long ones: threads that have slept during the others' turns must find cores of their own first.
+constexpr int kTurns = 24;
 /// Long enough that threads which have slept during the others' turns are back on cores of their own.
 constexpr double kSecondsOfATurn = 0.25;
 
