@@ -24,8 +24,6 @@ constexpr int kStepsAtOnce = 10;
 constexpr int kFirstSteps = 3;
 /// Few and long ones: threads that have slept during the others' turns must find cores of their own first.
 constexpr int kTurns = 24;
-/// Long enough that threads which have slept during the others' turns are back on cores of their own.
-constexpr double kSecondsOfATurn = 0.25;
 
 /// As many consecutive devices for each replica.
 TPUStrategy make_strategy(const XlaStepOptions& options) {
@@ -101,7 +99,7 @@ void measure_host(const XlaStepOptions& options, const TPUStrategy& strategy, co
   Turns turns;
   turns.add(several_steps([&] { side.replay(); }, side), replayed);
   turns.add(several_steps([&] { side.trace(); }, side), traced);
-  turns.take(options.seconds / 4, kSecondsOfATurn);
+  turns.take(options.seconds / 4, options.seconds / kTurns);
   result.host_trace_seconds = seconds_of_step(traced);
   result.host_replay_seconds = seconds_of_step(replayed);
   const xla::Counters before = xla::counters();
@@ -170,7 +168,7 @@ XlaStepResult measure(const XlaStepOptions& options, const Options& settings) {
   turns.add(several_steps([&] { side.trace(); }, side), traced);
   turns.add(several_steps([&] { eager.step(); }, eager), plain);
   if (one) turns.add(one->work(), single);
-  turns.take(options.seconds, kSecondsOfATurn);
+  turns.take(options.seconds, options.seconds / kTurns);
   check_replayed(side);
   result.seconds_replay = seconds_of_step(replayed);
   result.seconds_trace = seconds_of_step(traced);
