@@ -175,7 +175,11 @@ const Function2 kBinary[] = {
     {"__rshift__", [](const Tensor& x, const Tensor& y) { return at::__rshift__(x, y.abs()); }},
     {"div trunc", [](const Tensor& x, const Tensor& y) { return at::div(x, y, "trunc"); }},
     {"div floor", [](const Tensor& x, const Tensor& y) { return at::div(x, y, "floor"); }},
-    {"lerp.Tensor", [](const Tensor& x, const Tensor& y) { return at::lerp(x, y, y.sigmoid()); }},
+    // Of numbers only: what comes of infinities differs between versions of LibTorch.
+    {"lerp.Tensor",
+     [](const Tensor& x, const Tensor& y) {
+       return at::lerp(at::nan_to_num(x, 0, 2, -2), at::nan_to_num(y, 0, 2, -2), at::nan_to_num(y).sigmoid());
+     }},
     {"where", [](const Tensor& x, const Tensor& y) { return at::where(x > y, x, y); }},
     {"clamp.Tensor", [](const Tensor& x, const Tensor& y) { return at::clamp(x, y, y + 1); }},
     {"clamp_min.Tensor", [](const Tensor& x, const Tensor& y) { return at::clamp_min(x, y); }},

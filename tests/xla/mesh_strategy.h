@@ -1,6 +1,7 @@
 #pragma once
 
 #include "lockstep/strategy/tpu_strategy.h"
+#include "tests/xla/plugin.h"
 
 namespace lockstep::xla::test {
 
@@ -11,6 +12,14 @@ struct MeshSize {
 };
 
 inline constexpr int kNumDevices = 4;
+
+/// Skips the test where no plugin is found, or one with fewer devices: a GPU's has as many as the machine.
+#define LOCKSTEP_NEEDS_DEVICES(number)                                                                   \
+  LOCKSTEP_NEEDS_PLUGIN();                                                                               \
+  if (initialize_tpu_system(nullptr, {.num_cpu_devices = kNumDevices}).num_tpus_per_task() < (number)) { \
+    GTEST_SKIP() << "this test needs " << (number) << " devices";                                        \
+  }                                                                                                      \
+  static_assert(true, "the macro ends with a semicolon")
 
 inline TPUStrategy make_strategy(MeshSize size, const TPUStrategyOptions& options = {}) {
   const tpu::Topology topology = initialize_tpu_system(nullptr, {.num_cpu_devices = kNumDevices});

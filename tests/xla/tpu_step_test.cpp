@@ -22,7 +22,7 @@ const auto kDouble = torch::TensorOptions().dtype(torch::kDouble);
 
 class TpuStepTest : public testing::Test {
  protected:
-  void SetUp() override { LOCKSTEP_NEEDS_PLUGIN(); }
+  void SetUp() override { LOCKSTEP_NEEDS_DEVICES(kNumDevices); }
 };
 
 template <class F>

@@ -165,7 +165,7 @@ class TpuTrainingTest : public testing::TestWithParam<MeshSize> {
  protected:
   template <class M, class O, class Options>
   static void expect_equal_training(const std::vector<Batch>& batches, const Options& options, const Split& split) {
-    LOCKSTEP_NEEDS_PLUGIN();
+    LOCKSTEP_NEEDS_DEVICES(GetParam().replicas * GetParam().cores);
     const Trained wanted = train_on_cpu<M, O>(batches, options, GetParam().replicas);
     const Counters before = counters();
     const auto copies = train_on_mesh<M, O>(GetParam(), batches, options, split);
@@ -218,7 +218,7 @@ int64_t bytes_of_adamw(int cores, bool keeps_split) {
 }
 
 TEST(TpuMemoryTest, OptimizerStateIsSplitAsItsParameterIs) {
-  LOCKSTEP_NEEDS_PLUGIN();
+  LOCKSTEP_NEEDS_DEVICES(2);
   constexpr int64_t kThree = 3 * 64 * 64 * sizeof(double);  // the variable and two tensors of AdamW's
   constexpr int64_t kNumbers = 1024;                        // its count, its rate
   const int64_t whole = bytes_of_adamw(2, false);

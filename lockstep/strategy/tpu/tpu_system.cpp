@@ -12,8 +12,10 @@ namespace {
 
 using Coordinates = std::vector<tpu::MeshCoordinates>;
 
-bool have_coordinates(const std::vector<xla::DeviceInfo>& devices) {
-  return std::all_of(devices.begin(), devices.end(),
+/// Other devices than TPUs may have coordinates too, which mean something else.
+bool are_chips(const xla::Client& client) {
+  return client.platform() == "tpu" &&
+         std::all_of(client.devices().begin(), client.devices().end(),
                      [](const xla::DeviceInfo& device) { return device.coordinates.size() == 3; });
 }
 
@@ -60,8 +62,8 @@ tpu::Topology initialize_tpu_system(const std::shared_ptr<ClusterResolver>& reso
     devices.push_back(xla::place_of({static_cast<int>(i)}).torch_device());
   }
   detail::set_tpu_devices(std::move(devices));
-  return have_coordinates(client.devices()) ? topology_of_chips(client.devices())
-                                            : made_up_topology(static_cast<int>(client.devices().size()));
+  return are_chips(client) ? topology_of_chips(client.devices())
+                           : made_up_topology(static_cast<int>(client.devices().size()));
 }
 
 TPUSystem tpu_system() {

@@ -75,7 +75,7 @@ std::shared_ptr<const Program> compile(const Trace& trace, at::ArrayRef<Place*> 
   const double emitted = seconds_since(begin);
   program->number_is_argument = std::move(number_is_argument);
   LOCKSTEP_LOG(Debug) << "compiling\n" << program->stablehlo;
-  program->executable = client().compile(program->stablehlo, device_ids(places));
+  program->executable = client().compile(program->stablehlo, device_ids(places), options.full_precision);
   count([&](Counters& all) {
     ++all.compiles;
     all.emit_seconds += emitted;

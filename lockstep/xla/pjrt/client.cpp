@@ -134,7 +134,8 @@ const std::string& Client::platform_version() const { return state_->platform_ve
 const std::vector<DeviceInfo>& Client::devices() const { return state_->devices; }
 HiddenSve Client::hidden_sve() const { return state_->hidden_sve; }
 
-Executable Client::compile(const std::string& stablehlo, const std::vector<std::vector<int>>& device_ids) const {
+Executable Client::compile(const std::string& stablehlo, const std::vector<std::vector<int>>& device_ids,
+                           bool exact) const {
   check_device_ids(device_ids);
   LOCKSTEP_CHECK_IMPLEMENTED(
       state_->hidden_sve != HiddenSve::kNotCured,
@@ -142,7 +143,7 @@ Executable Client::compile(const std::string& stablehlo, const std::vector<std::
       "plugin=",
       plugin(), "; take a machine that shows SVE, or another plugin");
   constexpr std::string_view kFormat = "mlir";
-  const std::string options = compile_options(device_ids, platform() == "cpu");
+  const std::string options = compile_options(device_ids, platform() == "cpu", exact);
   Block<c_api::Program> program;
   program->code = const_cast<char*>(stablehlo.data());
   program->code_size = stablehlo.size();

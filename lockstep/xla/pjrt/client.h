@@ -135,8 +135,10 @@ class LOCKSTEP_API Client {
   /// Whether this machine hides SVE from a plugin for CPUs; compiling is an error where that could not be cured.
   HiddenSve hidden_sve() const;
 
-  /// `device_ids[replica][partition]`; the program must have been written for as many.
-  Executable compile(const std::string& stablehlo, const std::vector<std::vector<int>>& device_ids) const;
+  /// `device_ids[replica][partition]`; the program must have been written for as many. `exact`: nothing is computed
+  /// with more precision than the program says, so that conversions to narrower types round.
+  Executable compile(const std::string& stablehlo, const std::vector<std::vector<int>>& device_ids,
+                     bool exact = true) const;
 
   /// Copies contiguous data to `devices()[device]`; the data may be reused when it returns.
   Buffer upload(const void* data, ElementType type, const std::vector<int64_t>& dims, int device) const;

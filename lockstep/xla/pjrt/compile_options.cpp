@@ -50,7 +50,7 @@ void write_flag(pbf_writer& options, const char* name, bool value) {
 
 }  // namespace
 
-std::string compile_options(const std::vector<std::vector<int>>& device_ids, bool on_cpu) {
+std::string compile_options(const std::vector<std::vector<int>>& device_ids, bool on_cpu, bool exact) {
   const size_t num_partitions = device_ids.front().size();
   std::string bytes;
   pbf_writer options(bytes);
@@ -66,6 +66,7 @@ std::string compile_options(const std::vector<std::vector<int>>& device_ids, boo
     if (num_partitions > 1) build.add_bool(kUseShardyPartitioner, true);
   }
   if (on_cpu) write_flag(options, "xla_cpu_enable_fast_min_max", false);
+  if (exact) write_flag(options, "xla_allow_excess_precision", false);
   return bytes;
 }
 
