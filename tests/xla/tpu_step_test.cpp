@@ -115,6 +115,30 @@ TEST_F(TpuStepTest, PureStepsSayWhatForbidsThem) {
   EXPECT_THAT(reason(strategy.pure([&] { return v.value(); })), HasSubstr("computes nothing"));
 }
 
+TEST_F(TpuStepTest, PureStepsMayReturnCopiesOfWhatTheyUpdate) {
+  const TPUStrategy strategy = make_strategy({1, 1});
+  auto scope = strategy.scope();
+  const Variable v(torch::zeros({3}, kDouble));
+  auto step = strategy.pure([&](const torch::Tensor& x) {
+    v.assign_add(x);
+    return v.value().detach().clone();
+  });
+  const auto one = torch::ones({3}, kDouble);
+  for (int i = 1; i <= 6; ++i) {
+    const auto copy = step(one)[0].cpu();
+    EXPECT_TRUE(torch::equal(copy, torch::full({3}, double(i), kDouble))) << copy;
+    EXPECT_TRUE(torch::equal(v.read_value().cpu(), copy)) << "after call " << i;
+  }
+  auto itself = strategy.pure([&](const torch::Tensor& x) {
+    v.assign_add(x);
+    return v.value();
+  });
+  for (int i = 0; i < 4; ++i) itself(one);
+  EXPECT_FALSE(itself.is_replayed());
+  EXPECT_THAT(itself.why_not(), HasSubstr("return clones of variables"));
+  EXPECT_TRUE(torch::equal(v.read_value().cpu(), torch::full({3}, 10.0, kDouble)));
+}
+
 TEST_F(TpuStepTest, PureStepsSeeWhatIsWrittenBetweenThem) {
   const TPUStrategy strategy = make_strategy({2, 1});
   auto scope = strategy.scope();

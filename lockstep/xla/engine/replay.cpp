@@ -52,9 +52,19 @@ struct Replay::Source {
   LayoutPtr layout = nullptr;
 };
 
-/// Where a result goes to: storages that live on, or out of the step.
+/// Where a result goes to: storages that live on, and out of the step.
 struct Replay::Sink {
-  std::vector<std::weak_ptr<LazyStorage*>> storages;
+  struct Holder {
+    std::weak_ptr<LazyStorage*> storage;
+    /// Whether it held memory before the step: it is state, and no result alone.
+    bool is_state = false;
+
+    bool is(const LazyStorage* other) const {
+      const auto alive = storage.lock();
+      return alive && *alive == other;
+    }
+  };
+  std::vector<Holder> holders;
   Dtype dtype = at::kFloat;
   Shape shape;
   LayoutPtr layout = nullptr;
@@ -132,7 +142,7 @@ void Replay::on_launch(const Work& work, int replica, const std::shared_ptr<cons
   for (const Trace::Result& result : trace.results) {
     Sink sink{{}, result.value->dtype, result.value->shape, result.layout};
     for (LazyStorage* storage : work.pending().storages) {
-      if (storage->value() == result.value) sink.storages.push_back(storage->watch());
+      if (storage->value() == result.value) sink.holders.push_back({storage->watch(), storage->before() != nullptr});
     }
     known.sinks.push_back(std::move(sink));
   }
@@ -147,15 +157,12 @@ void Replay::end_trace(const Tensors& results) {
   for (size_t replica = 0; replica < results.size(); ++replica) {
     for (const at::Tensor& result : results[replica]) {
       LazyStorage* storage = storage_of(result);
-      const auto is_this = [&](const std::weak_ptr<LazyStorage*>& watched) {
-        const auto alive = watched.lock();
-        return alive && *alive == storage;
-      };
       int found = -1;
       auto& sinks = now_[replica].sinks;
       for (size_t i = 0; i < sinks.size() && storage != nullptr; ++i) {
-        const auto& storages = sinks[i].storages;
-        if (std::any_of(storages.begin(), storages.end(), is_this)) found = static_cast<int>(i);
+        for (const Sink::Holder& holder : sinks[i].holders) {
+          if (!holder.is_state && holder.is(storage)) found = static_cast<int>(i);
+        }
       }
       const bool is_whole = found >= 0 && result.is_contiguous() && result.sizes() == Ints(sinks[found].shape);
       now_[replica].returned.push_back(is_whole ? found : -1);
@@ -165,8 +172,10 @@ void Replay::end_trace(const Tensors& results) {
   is_ready_ = why_not_.empty();
   if (!is_ready_) return;
   for (Known& known : now_) {
-    // What goes out of the step is new every time; nothing is kept of the tensors that went out of this one.
-    for (const int sink : known.returned) known.sinks[sink].storages.clear();
+    // What goes out of the step is a new tensor every time; the ones that went out of this trace are their owner's.
+    for (const int sink : known.returned) {
+      std::erase_if(known.sinks[sink].holders, [](const Sink::Holder& holder) { return !holder.is_state; });
+    }
   }
 }
 
@@ -257,8 +266,8 @@ std::vector<at::Tensor> Replay::take_results(int replica, std::vector<std::vecto
     data->layout = sink.layout;
     for (int p = 0; p < place.num_partitions(); ++p) data->buffers.push_back(std::move(buffers[first + p][i]));
     fresh.push_back(argument(std::move(data), sink.dtype, sink.shape));
-    for (const auto& watched : sink.storages) {
-      if (const auto alive = watched.lock()) (*alive)->settle(fresh.back());
+    for (const Sink::Holder& holder : sink.holders) {
+      if (const auto alive = holder.storage.lock()) (*alive)->settle(fresh.back());
     }
   }
   std::vector<at::Tensor> results;
