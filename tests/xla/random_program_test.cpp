@@ -49,7 +49,7 @@ TEST(RandomProgramTest, EqualsLibTorch) {
   const c10::Device device = place_of({0}).torch_device();
   const std::vector<at::Tensor> inputs = random_program_inputs();
   const int64_t fallbacks = counters().fallbacks;
-  for (uint32_t seed = 0; seed < num_programs(40); ++seed) {
+  for (uint32_t seed = 0; seed < num_programs(24); ++seed) {
     expect_equals_libtorch(seed, inputs, [&](const at::Tensor& input) { return input.to(device); });
   }
   EXPECT_EQ(counters().fallbacks, fallbacks);
@@ -66,7 +66,7 @@ TEST_P(SplitProgramTest, EqualsLibTorch) {
   std::iota(devices.begin(), devices.end(), 0);
   const c10::Device device = place_of(devices).torch_device();
   const std::vector<at::Tensor> inputs = random_program_inputs();
-  for (uint32_t seed = 0; seed < num_programs(8); ++seed) {
+  for (uint32_t seed = 0; seed < num_programs(5); ++seed) {
     uint32_t choice = seed;
     expect_equals_libtorch(seed, inputs,
                            [&](const at::Tensor& input) { return split(input.to(device), parts, choice++); });
