@@ -76,7 +76,8 @@ TEST_F(LogicalDevicesTest, SaysWhichDevicesThereAreAndHowToHaveMore) {
   EXPECT_THAT(message_of_finding(kCpu2), AllOf(HasSubstr("device='/job:localhost/replica:0/task:0/device:CPU:2'"),
                                                HasSubstr("existing=[/job:localhost/replica:0/task:0/device:CPU:0"),
                                                HasSubstr("set_logical_devices(\"CPU\", 3)")));
-  EXPECT_THAT(message_of_finding("/job:localhost/replica:0/task:0/device:TPU:0"), HasSubstr("has no TPU"));
+  EXPECT_THAT(message_of_finding("/job:localhost/replica:0/task:0/device:TPU:0"),
+              HasSubstr("call initialize_tpu_system first"));
   EXPECT_THAT(message_of_finding("/job:worker/replica:0/task:0/device:CPU:0"), HasSubstr("other processes"));
   set_logical_devices("CPU", 3);
   EXPECT_EQ(find_logical_device(kCpu2).index, 2);
