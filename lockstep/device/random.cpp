@@ -90,13 +90,17 @@ at::Generator new_generator(c10::Device device) {
 
 }  // namespace
 
+uint64_t draw_bits(const at::Generator& generator) {
+  auto* source = at::check_generator<at::CPUGeneratorImpl>(generator);
+  const std::lock_guard<std::mutex> lock(source->mutex_);
+  return source->random64();
+}
+
 uint64_t RunSeed::get() {
   if (drawn_.load(std::memory_order_acquire)) return seed_;
   std::lock_guard<std::mutex> lock(mutex_);
   if (!drawn_.load(std::memory_order_relaxed)) {
-    auto* generator = at::check_generator<at::CPUGeneratorImpl>(at::globalContext().defaultGenerator(at::kCPU));
-    std::lock_guard<std::mutex> generator_lock(generator->mutex_);
-    seed_ = generator->random64();
+    seed_ = draw_bits(at::globalContext().defaultGenerator(at::kCPU));
     drawn_.store(true, std::memory_order_release);
   }
   return seed_;

@@ -19,6 +19,9 @@
 /// random state of a training is that of the default generator.
 namespace lockstep::detail {
 
+/// Draws 64 bits of a generator of the CPU, while others may draw as well.
+LOCKSTEP_API uint64_t draw_bits(const at::Generator& generator);
+
 /// The seed of one `run`: drawn from the default generator when the first replica needs it.
 class LOCKSTEP_API RunSeed {
  public:

@@ -25,10 +25,8 @@ class RunSeeds {
       generator = at::make_generator<at::CPUGeneratorImpl>();
       generator.set_current_seed(replica_seed(run_.get(), replica));
     }
-    auto* source = at::check_generator<at::CPUGeneratorImpl>(generator);
-    const std::lock_guard<std::mutex> lock(source->mutex_);
     std::vector<int64_t> seeds;
-    for (int64_t i = 0; i < count; ++i) seeds.push_back(static_cast<int64_t>(source->random64()));
+    for (int64_t i = 0; i < count; ++i) seeds.push_back(static_cast<int64_t>(draw_bits(generator)));
     return seeds;
   }
 

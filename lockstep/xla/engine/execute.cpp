@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/log.h"
 #include "lockstep/xla/counters.h"
 #include "lockstep/xla/engine/apart.h"
 #include "lockstep/xla/engine/run.h"
@@ -32,10 +31,7 @@ void add_numbers(const Trace& trace, const Program& program, std::vector<double>
 }
 
 /// A computed value needs no operands any more; whoever holds it now holds memory.
-void become_argument(Node& node, LayoutPtr layout, int place, std::vector<Buffer> buffers) {
-  auto data = std::make_unique<DeviceData>(place);
-  data->layout = layout;
-  data->buffers = std::move(buffers);
+void become_argument(Node& node, std::unique_ptr<DeviceData> data) {
   node.op = Op::Argument;
   node.kind = "";
   node.attributes.clear();
@@ -45,14 +41,13 @@ void become_argument(Node& node, LayoutPtr layout, int place, std::vector<Buffer
   node.operands.clear();
 }
 
-void settle(Trace& trace, const Place& place, std::vector<std::vector<Buffer>*> by_partition) {
+void settle(Trace& trace, size_t replica, const Place& place, std::vector<std::vector<Buffer>>& of_devices) {
   for (size_t i = 0; i < trace.arguments.size(); ++i) {
     if (trace.donated_to[i] >= 0) data_of(*trace.arguments[i]).buffers.clear();
   }
   for (size_t i = 0; i < trace.results.size(); ++i) {
-    std::vector<Buffer> buffers;
-    for (std::vector<Buffer>* of_partition : by_partition) buffers.push_back(std::move((*of_partition)[i]));
-    become_argument(*trace.results[i].value, trace.results[i].layout, place.index(), std::move(buffers));
+    const Trace::Result& result = trace.results[i];
+    become_argument(*result.value, take_result(of_devices, replica, i, place, result.layout));
   }
 }
 
@@ -95,6 +90,15 @@ void check_same_functions(const Work& first, const Work& other, size_t replica, 
 
 }  // namespace
 
+std::unique_ptr<DeviceData> take_result(std::vector<std::vector<Buffer>>& of_devices, size_t replica, size_t i,
+                                        const Place& place, LayoutPtr layout) {
+  auto data = std::make_unique<DeviceData>(place.index());
+  data->layout = layout;
+  const size_t partitions = place.devices().size();
+  for (size_t p = 0; p < partitions; ++p) data->buffers.push_back(std::move(of_devices[replica * partitions + p][i]));
+  return data;
+}
+
 Work::Work(Place& place) : place_(&place), pending_(place.take()), trace_(collect(pending_.results)) {}
 
 Work::Work(Work&& other) noexcept
@@ -135,7 +139,6 @@ void launch(at::ArrayRef<Trace*> traces, at::ArrayRef<Place*> places,
   const std::vector<const Trace*> read_only(traces.begin(), traces.end());
   const std::shared_ptr<const Program> program = find_program(read_only, places);
   const auto begin = Clock::now();
-  const size_t partitions = static_cast<size_t>(places[0]->num_partitions());
   LaunchArguments arguments(places[0]->num_partitions());
   for (size_t replica = 0; replica < traces.size(); ++replica) {
     const Trace& trace = *traces[replica];
@@ -148,9 +151,7 @@ void launch(at::ArrayRef<Trace*> traces, at::ArrayRef<Place*> places,
   auto results = program->executable.execute(arguments.handles());
   if (before_they_do) before_they_do(program);
   for (size_t replica = 0; replica < traces.size(); ++replica) {
-    std::vector<std::vector<Buffer>*> by_partition;
-    for (size_t i = 0; i < partitions; ++i) by_partition.push_back(&results[replica * partitions + i]);
-    settle(*traces[replica], *places[replica], std::move(by_partition));
+    settle(*traces[replica], replica, *places[replica], results);
   }
   count([&](Counters& all) {
     ++all.executions;

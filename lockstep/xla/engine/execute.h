@@ -37,6 +37,10 @@ class Work {
 void launch(at::ArrayRef<Trace*> traces, at::ArrayRef<Place*> places,
             const std::function<void(const std::shared_ptr<const Program>&)>& before_they_do = nullptr);
 
+/// Takes result `i` of a replica out of what a program returned for each device.
+std::unique_ptr<DeviceData> take_result(std::vector<std::vector<Buffer>>& of_devices, size_t replica, size_t i,
+                                        const Place& place, LayoutPtr layout);
+
 /// Executes the work of all replicas as one program. Where only sizes differ, as in a last batch, each replica's part
 /// between collectives is a program of its own. Throws a CollectiveError that names the first difference where
 /// operations differ.

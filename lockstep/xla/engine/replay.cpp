@@ -6,7 +6,6 @@
 
 #include <ATen/ATen.h>
 
-#include "lockstep/base/error.h"
 #include "lockstep/xla/counters.h"
 
 namespace lockstep::xla {
@@ -258,13 +257,10 @@ void Replay::add_arguments(int replica, const std::vector<Value>& values, const 
 std::vector<at::Tensor> Replay::take_results(int replica, std::vector<std::vector<Buffer>>& buffers) const {
   const Known& known = now_[replica];
   Place& place = *places_[replica];
-  const size_t first = static_cast<size_t>(replica * place.num_partitions());
   std::vector<Value> fresh;
   for (size_t i = 0; i < known.sinks.size(); ++i) {
     const Sink& sink = known.sinks[i];
-    auto data = std::make_unique<DeviceData>(place.index());
-    data->layout = sink.layout;
-    for (int p = 0; p < place.num_partitions(); ++p) data->buffers.push_back(std::move(buffers[first + p][i]));
+    auto data = take_result(buffers, static_cast<size_t>(replica), i, place, sink.layout);
     fresh.push_back(argument(std::move(data), sink.dtype, sink.shape));
     for (const Sink::Holder& holder : sink.holders) {
       if (const auto alive = holder.storage.lock()) (*alive)->settle(fresh.back());

@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/device/random.h"
 #include "lockstep/xla/lower/lowering.h"
 #include "lockstep/xla/tensor/lazy_storage.h"
 
@@ -57,9 +57,8 @@ Value Call::seed(int generator) const {
   LOCKSTEP_CHECK_VALUE(given.device().is_cpu(), "[", current_origin(),
                        "] random numbers on XLA devices are seeded by a generator of the CPU: generator is of ",
                        given.device());
-  auto* source = at::check_generator<at::CPUGeneratorImpl>(given);
-  const std::lock_guard<std::mutex> lock(source->mutex_);
-  Value seed = xla::integer(static_cast<int64_t>(source->random64()), at::kLong, /*always_argument=*/true);
+  const auto bits = static_cast<int64_t>(lockstep::detail::draw_bits(given));
+  Value seed = xla::integer(bits, at::kLong, /*always_argument=*/true);
   seed->ordinal = place_at(place_).next_seed();
   return seed;
 }

@@ -50,12 +50,10 @@ void new_empty(const c10::OperatorHandle& op, Stack* stack) {
   const std::vector<int64_t> size = arguments[1].toIntVector();
   const Dtype dtype = dtype_or(op, arguments, self.scalar_type());
   const int device = argument_named(op, "device");
-  if (device >= 0 && arguments[device].isDevice() && arguments[device].toDevice().type() != c10::DeviceType::XLA) {
+  if (device >= 0 && arguments[device].isDevice()) {
     return finish(op, stack, at::empty(size, at::TensorOptions(arguments[device].toDevice()).dtype(dtype)));
   }
-  Place& place = place_at(place_of_call(arguments + 1, op.schema().arguments().size() - 1));
-  const bool elsewhere = device >= 0 && arguments[device].isDevice();
-  finish(op, stack, wrap(fill(0, dtype, size), elsewhere ? place : storage_of(self)->place()));
+  finish(op, stack, wrap(fill(0, dtype, size), storage_of(self)->place()));
 }
 
 /// What is made like a tensor with a lasting layout has it too: so optimizers keep their state as its parameter lies.

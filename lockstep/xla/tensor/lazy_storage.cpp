@@ -2,8 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include "lockstep/base/error.h"
-
 namespace lockstep::xla {
 namespace {
 
