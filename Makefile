@@ -22,6 +22,7 @@ build: setup ## Configure and build everything, optimised, into build/release
 	cmake --build --preset release --parallel $(JOBS)
 
 test: plugin build ## Build, then run all tests
+	@rm -rf build/release/test_results
 	ctest --preset release
 
 demo: setup ## Train on handwritten digits on one and on all replicas

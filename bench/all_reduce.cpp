@@ -10,7 +10,7 @@
 
 #include "bench/median.h"
 #include "lockstep/base/error.h"
-#include "lockstep/comm/backends/local/local.h"
+#include "lockstep/comm/exchange_group.h"
 
 namespace lockstep::bench {
 namespace {

@@ -22,14 +22,14 @@ struct AllReduceResult {
   double seconds = 0;
   /// bytes / seconds.
   double algbw = 0;
-  /// What the same threads copy in the same process, reads and writes counted, the median.
+  /// Copy bandwidth of the same threads in the same process, reads and writes counted, the median.
   double memory_bandwidth = 0;
   /// The time that a perfect all-reduce needs at that bandwidth (every element read once from and written once to each
   /// replica), over the time that it took.
   double fraction_of_limit = 0;
 };
 
-/// Measures all-reduce between threads and the machine's limit, in turns.
+/// Measures all-reduce between threads and the machine's limit, alternating.
 std::vector<AllReduceResult> bench_all_reduce(const AllReduceOptions& options);
 
 }  // namespace lockstep::bench

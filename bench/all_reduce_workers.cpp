@@ -10,15 +10,15 @@
 #include "bench/all_reduce.h"
 #include "bench/median.h"
 #include "lockstep/base/error.h"
-#include "lockstep/comm/backend.h"
-#include "lockstep/comm/backends/gloo/gloo.h"
-#include "lockstep/comm/backends/mpi/mpi.h"
+#include "lockstep/comm/engines.h"
+#include "lockstep/comm/transport/engine_module.h"
+#include "lockstep/strategy/access.h"
 #include "lockstep/strategy/strategy_impl.h"
 
 namespace lockstep::bench {
 namespace {
 
-/// How often the workers and the threads of one process take turns at a size.
+/// How often workers and threads of one process alternate at one size.
 constexpr int kTurns = 3;
 constexpr int kMinRoundsPerTurn = 5;
 constexpr int kMaxRoundsPerTurn = 200;
@@ -31,11 +31,11 @@ struct Contender {
 };
 
 /// Returns the engine's own all-reduce on connections of its own.
-template <class MakeTransport>
-std::function<void(const at::Tensor&)> engine_itself(comm::Job& job, const std::string& engine, MakeTransport make) {
-  if (!comm::find_backend(engine).available) return nullptr;
+std::function<void(const at::Tensor&)> engine_itself(comm::Job& job, const std::string& engine) {
+  if (!comm::find_engine(engine).available) return nullptr;
   const auto all_reduce = comm::load_engine(engine).all_reduce;
-  return [all_reduce, transport = make(job, "bench/" + engine, 1, kConnectTime)](const at::Tensor& tensor) {
+  const auto transport = comm::make_transport(engine, job, {.name = "bench/" + engine, .timeout = kConnectTime});
+  return [all_reduce, transport](const at::Tensor& tensor) {
     all_reduce(*transport, tensor.data_ptr<float>(), static_cast<size_t>(tensor.numel()));
   };
 }
@@ -45,8 +45,7 @@ at::Tensor make_message(int64_t bytes) {
   return at::full({bytes / static_cast<int64_t>(sizeof(float))}, 0.0, at::kFloat);
 }
 
-/// Times everybody once. A call that is not timed comes first: it brings the workers together, and the message into the
-/// cache as far as it goes.
+/// Times each variant once, after an untimed call that synchronises the workers and fills the cache.
 void time_contenders(const comm::Group& group, std::vector<Contender>& contenders, int repeats) {
   for (Contender& contender : contenders) {
     group.barrier();
@@ -55,11 +54,11 @@ void time_contenders(const comm::Group& group, std::vector<Contender>& contender
   }
 }
 
-/// Rounds for about so many seconds; the first worker keeps the clock.
+/// Makes rounds for about this many seconds, by the clock of the first worker.
 void time_turn(WorkerTeam& team, std::vector<Contender>& contenders, int repeats, double seconds) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   team.strategy().run([&] {
-    const comm::Group& group = team.strategy().impl().group(0);
+    const comm::Group& group = detail::Access::impl(team.strategy()).group(0);
     const auto goes_on = [&](int round) {
       const bool has_time = std::chrono::steady_clock::now() < end && round < kMaxRoundsPerTurn;
       return team.said_by_first(has_time || round < kMinRoundsPerTurn ? 1 : 0) != 0;
@@ -71,9 +70,7 @@ void time_turn(WorkerTeam& team, std::vector<Contender>& contenders, int repeats
 }  // namespace
 
 WorkersAllReduce::WorkersAllReduce(WorkerTeam& team)
-    : team_(team),
-      gloo_(engine_itself(team.job(), "gloo", &comm::make_gloo_transport)),
-      mpi_(engine_itself(team.job(), "mpi", &comm::make_mpi_transport)) {}
+    : team_(team), gloo_(engine_itself(team.job(), "gloo")), mpi_(engine_itself(team.job(), "mpi")) {}
 
 WorkersAllReduceResult WorkersAllReduce::measure(int64_t bytes, double seconds) {
   LOCKSTEP_CHECK_VALUE(bytes >= 8 && bytes % 8 == 0,
@@ -82,7 +79,7 @@ WorkersAllReduceResult WorkersAllReduce::measure(int64_t bytes, double seconds) 
   std::vector<at::Tensor> own(1);
   team_.strategy().run([&] { own[0] = make_message(bytes); });
   const auto ours = [&](const std::vector<at::Tensor>& message) {
-    return [this, &message] { team_.strategy().impl().group(0).all_reduce_(message, ReduceOp::Sum); };
+    return [this, &message] { detail::Access::impl(team_.strategy()).group(0).all_reduce_(message, ReduceOp::Sum); };
   };
   std::vector<Contender> contenders{{ours(own)}, {ours(foreign)}};
   if (gloo_) contenders.push_back({[&] { gloo_(foreign[0]); }});

@@ -7,13 +7,13 @@
 #include "lockstep/base/error.h"
 #include "lockstep/device/logical_devices.h"
 #include "lockstep/device/thread_share.h"
-#include "lockstep/strategy/central_storage.h"
-#include "lockstep/strategy/mirrored.h"
+#include "lockstep/strategy/strategies/central_storage.h"
+#include "lockstep/strategy/strategies/mirrored.h"
 
 namespace lockstep::bench {
 
-/// For as long as it lives: so many logical CPUs, and for every replica, and for LibTorch alone on the calling thread,
-/// the number of threads that a replica gets when all of them compute.
+/// During its lifetime: this many logical CPUs, and for every replica, and for LibTorch alone on the calling thread,
+/// the number of threads that a replica has when all of them compute.
 class CpuReplicas {
  public:
   explicit CpuReplicas(int replicas) : threads_(std::max(1, num_hardware_threads() / replicas)), share_(threads_) {

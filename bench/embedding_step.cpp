@@ -4,7 +4,9 @@
 #include <memory>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "bench/cpu_replicas.h"
 #include "bench/median.h"
@@ -43,7 +45,7 @@ class EmbeddingStep {
  public:
   EmbeddingStep(const EmbeddingOptions& options, const Options& settings)
       : strategy_(cpu_strategy("central", options.replicas)),
-        scope_(std::make_unique<Scope>(strategy_.shared_impl())),
+        scope_(std::make_unique<Scope>(strategy_)),
         table_(module_from([&] {
           // Memory whose numbers are not drawn: they do not matter here, and a normal distribution takes its time.
           return torch::nn::Embedding(torch::nn::EmbeddingOptions(options.rows, options.columns)

@@ -23,18 +23,18 @@ struct EmbeddingResult {
   std::string name = "step/embedding";
   EmbeddingOptions options;
   double seconds = 0;
-  /// As many threads that copy as many rows of a table to a buffer, and then add multiples of others to as many rows of
-  /// it, and do nothing else: what touching rows costs on this machine, in memory as LibTorch gives it to any program.
+  /// The minimum of memory access: as many threads copy as many rows of a table to a buffer, and then add multiples of
+  /// others to as many rows, in memory that LibTorch allocates.
   double seconds_plain = 0;
   /// seconds / seconds_plain.
   double ratio = 0;
-  /// The same where plain threads work in the strategy's own table, whose memory may be in large pages.
+  /// As `seconds_plain`, in the strategy's own table, whose memory may be in large pages.
   double ratio_same_memory = 0;
-  /// What a step cannot do without: ids, rows that are looked up and their gradients read once each, rows (and the
-  /// optimizer's state of them) that are updated read and written once each.
+  /// The least traffic of a step in bytes: ids, looked-up rows and their gradients are read once each, updated rows
+  /// (and their optimizer state) are read and written once each.
   int64_t bytes_moved = 0;
   int64_t bytes_table = 0;
-  /// The same on a table of `rows_small_table` rows.
+  /// `seconds` on a table of `rows_small_table` rows.
   int64_t rows_small_table = 0;
   double seconds_small_table = 0;
   double ratio_small_table = 0;

@@ -4,7 +4,7 @@
 
 #include "bench/median.h"
 #include "lockstep/device/logical_devices.h"
-#include "lockstep/strategy/mirrored.h"
+#include "lockstep/strategy/strategies/mirrored.h"
 
 namespace lockstep::bench {
 

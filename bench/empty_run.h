@@ -4,7 +4,7 @@
 
 namespace lockstep::bench {
 
-/// Time of `run` with a function that does nothing: what a step costs before it does anything.
+/// Time of `run` with a function that does nothing: the overhead of a step.
 struct EmptyRunResult {
   std::string name = "run";
   int replicas = 0;

@@ -5,13 +5,13 @@
 #include <functional>
 #include <random>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "bench/median.h"
-#include "lockstep/data/formats/crc32c.h"
-#include "lockstep/data/formats/example_builder.h"
-#include "lockstep/data/formats/record_reader.h"
-#include "lockstep/data/formats/record_writer.h"
+#include "lockstep/data/formats/records/crc32c.h"
+#include "lockstep/data/formats/records/example_builder.h"
+#include "lockstep/data/formats/records/record_reader.h"
+#include "lockstep/data/formats/records/record_writer.h"
 #include "lockstep/device/thread_share.h"
 #include "lockstep/lockstep.h"
 
@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 constexpr int64_t kSmallBytes = 784;
 constexpr int64_t kLargeBytes = 110'000;
 
-/// A folder of one's own, removed at the end, or the user's.
+/// A temporary folder, or the user's.
 class Folder {
  public:
   explicit Folder(const std::string& given) : path_(given), own_(given.empty()) {
@@ -160,7 +160,7 @@ void bench_slices(const InputOptions& options, std::vector<InputResult>& results
   }
 }
 
-/// As much work as decoding a small picture: tens of microseconds of arithmetic on one core.
+/// As much work as decoding a small image: tens of microseconds of arithmetic on one core.
 int64_t decode_like(int64_t value) {
   uint64_t state = static_cast<uint64_t>(value) + 1;
   for (int i = 0; i < 20'000; ++i) state = state * 6364136223846793005ULL + 1442695040888963407ULL;

@@ -13,16 +13,16 @@ struct InputOptions {
   /// Sizes of the files that are written.
   int64_t small_records = 200'000;
   int64_t large_records = 4'000;
-  /// How often each pipeline is gone through; the median counts.
+  /// How often each pipeline is read; the result is the median.
   int repeats = 5;
 };
 
-/// One pipeline, gone through from its beginning to its end, on one core unless the name says otherwise.
+/// One pipeline, read completely, on one core unless the name has another number.
 struct InputResult {
   std::string name;
   double records_per_second = 0;
   double bytes_per_second = 0;
-  /// Against the least that must be done with the same bytes: reading and checksumming them for record files, copying
+  /// Ratio to the minimum of work on the same bytes: reading and checksumming them for record files, copying
   /// the same rows for tensors, one thread's rate times the threads for `map` on several. 0 where there is no such
   /// limit.
   double fraction_of_limit = 0;

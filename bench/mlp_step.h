@@ -6,7 +6,13 @@
 #include <type_traits>
 #include <utility>
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
 
 #include "bench/step.h"
 #include "lockstep/lockstep.h"
@@ -62,13 +68,13 @@ class PlainStep {
   Batch batch_;
 };
 
-/// The same step under a strategy.
+/// The step of a program that uses a strategy.
 template <class O, class Options>
 class StrategyStep {
  public:
   StrategyStep(const StepOptions& options, Strategy strategy, const Options& settings)
       : strategy_(std::move(strategy)),
-        scope_(std::make_unique<Scope>(strategy_.shared_impl())),
+        scope_(std::make_unique<Scope>(strategy_)),
         model_(module<Mlp>(options.width)),
         optimizer_(lockstep::optimizer<O>(model_, settings)),
         global_batch_(options.batch * strategy_.num_replicas_in_sync()),

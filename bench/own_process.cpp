@@ -1,11 +1,13 @@
 #include "bench/own_process.h"
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <iostream>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -36,9 +38,14 @@ namespace {
 pid_t start_process(const std::function<void()>& work) {
   std::cout.flush();
   std::fflush(nullptr);
+  const pid_t parent = getpid();
   const pid_t process = fork();
   LOCKSTEP_CHECK_VALUE(process >= 0, "[bench] a process must be started: ", std::strerror(errno));
-  if (process == 0) run_and_leave(work);
+  if (process == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);  // it died before the line above
+    run_and_leave(work);
+  }
   return process;
 }
 

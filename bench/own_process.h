@@ -6,16 +6,17 @@
 
 namespace lockstep::bench {
 
-/// Lets the calling thread, and those that it starts from now on, use `count` of its cores at most; returns how many
-/// it got.
+/// Restricts the calling thread, and those that it starts later, to at most `count` of its cores; returns their number.
 int use_cores(int count);
 
-/// Calls `work` in a process of its own, which writes to the same standard output, and waits for it. c10::ValueError
-/// that names `what` where it fails; the process itself has said why. The caller must not have started threads.
+/// Calls `work` in a process of its own, which writes to the same standard output, and waits for it. The process is
+/// killed with the thread that calls this. Throws
+/// c10::ValueError that names `what` where it fails; the process prints the reason. The caller must not have started
+/// threads.
 void in_own_process(const std::string& what, const std::function<void()>& work);
 
-/// Work that is done in another process whenever it is called: with other cores, or with a plugin of its own. It sleeps
-/// meanwhile.
+/// Work that is done in another process at each call: with other cores, or with another plugin. Between calls that
+/// process sleeps.
 class WorkElsewhere {
  public:
   /// `make` is called there and returns the work. The caller must not have started threads.
@@ -24,7 +25,7 @@ class WorkElsewhere {
   WorkElsewhere(const WorkElsewhere&) = delete;
   WorkElsewhere& operator=(const WorkElsewhere&) = delete;
 
-  /// Returns when it has been done. c10::ValueError where the process has ended instead.
+  /// Returns when the work is done. Throws c10::ValueError where the process has ended instead.
   void operator()() const;
 
  private:

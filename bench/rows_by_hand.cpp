@@ -6,13 +6,13 @@
 namespace lockstep::bench {
 namespace {
 
-/// Rows that are asked for ahead of the one that is worked on; anything from 4 to 64 is as good here.
+/// The prefetch distance in rows; values from 4 to 64 are equally fast.
 constexpr int64_t kAhead = 16;
 constexpr int64_t kLine = 64 / sizeof(float);
 
 float* row_at(const RowsByHand& rows, int64_t i) { return rows.table + rows.ids[i] * rows.columns; }
 
-/// A macro in all but name: as a call of its own a compiler may take it for one without effect, and drop it.
+/// Always inlined: a compiler may drop a call of it as one without effect.
 [[gnu::always_inline]] inline void ask_for(const RowsByHand& rows, int64_t i) {
   const float* const row = row_at(rows, std::min(i, rows.count - 1));
   for (int64_t k = 0; k < rows.columns; k += kLine) __builtin_prefetch(row + k, 1);

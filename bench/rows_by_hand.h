@@ -4,8 +4,7 @@
 
 namespace lockstep::bench {
 
-/// Rows of a table of floats, as a programmer would touch them who wants nothing else: one after the other, the next
-/// ones asked for ahead of time.
+/// Rows of a table of floats, accessed by a plain loop with prefetching.
 struct RowsByHand {
   float* table;
   int64_t columns;
@@ -13,10 +12,10 @@ struct RowsByHand {
   int64_t count;
 };
 
-/// Copies the rows to `to`, one behind the other.
+/// Copies the rows to `to`, contiguously.
 void gather_by_hand(RowsByHand rows, float* to);
 
-/// Subtracts a small multiple of gradients, which lie one behind the other, from the rows.
+/// Subtracts a small multiple of gradients, which are contiguous, from the rows.
 void scatter_by_hand(RowsByHand rows, const float* gradients);
 
 }  // namespace lockstep::bench

@@ -15,7 +15,7 @@
 namespace lockstep::bench {
 namespace {
 
-/// Replicas that never talk to each other: each its own model and optimizer.
+/// Replicas without communication: each has its own model and optimizer.
 template <class O, class Options>
 class AloneStep {
  public:

@@ -8,7 +8,7 @@
 namespace lockstep::bench {
 
 struct StepOptions {
-  /// "mirrored" or "central"; not looked at for workers.
+  /// "mirrored" or "central"; ignored for workers.
   std::string strategy = "mirrored";
   int64_t width = 512;
   /// Examples for each replica.
@@ -20,7 +20,7 @@ struct StepOptions {
   double seconds = 6.0;
 };
 
-/// Time of one training step of an MLP 784-width-width-10 in float32, everything measured in turns in one process.
+/// Time of one training step of an MLP 784-width-width-10 in float32, all variants measured alternately in one process.
 struct StepResult {
   std::string name = "step";
   StepOptions options;
@@ -47,7 +47,7 @@ struct StepResult {
   std::optional<double> against_mirrored;
 };
 
-/// What everything took each time that it was its turn.
+/// The times of all rounds.
 struct StepTimes {
   std::vector<double> plain;
   std::vector<double> one;
@@ -63,14 +63,14 @@ StepResult make_step_result(const StepOptions& options, int threads_per_replica,
 
 StepResult bench_step(const StepOptions& options);
 
-/// The same step fed by a pipeline (rows of tensors, shuffled, batched, distributed, one step ahead) against the step
-/// on batches that are there already.
+/// The step with an input pipeline (rows of tensors, shuffled, batched, distributed, prefetched by one step) against
+/// the step on batches in memory.
 struct StepInputResult {
   std::string name = "input/step";
   StepOptions options;
   double seconds_fixed = 0;
   double seconds_fed = 0;
-  /// What the input costs: (seconds_fed - seconds_fixed) / seconds_fixed.
+  /// The cost of input: (seconds_fed - seconds_fixed) / seconds_fixed.
   double share_of_step = 0;
   double records_per_second = 0;
   double bytes_per_second = 0;

@@ -6,6 +6,7 @@
 #include "bench/median.h"
 #include "bench/mlp_step.h"
 #include "lockstep/device/thread_share.h"
+#include "lockstep/strategy/access.h"
 #include "lockstep/strategy/strategy_impl.h"
 
 namespace lockstep::bench {
@@ -58,7 +59,7 @@ StepResult bench_step_workers(WorkerTeam& team, const StepOptions& options) {
   StepOptions of_team = options;
   of_team.strategy = "multi_worker_mirrored";
   of_team.replicas = team.count();
-  const int threads = team.strategy().impl().threads_per_replica();
+  const int threads = detail::Access::impl(team.strategy()).threads_per_replica();
   set_threads_per_replica(threads);
   const detail::ThreadShare share(threads);
   detail::set_blas_threads(threads);

@@ -10,14 +10,14 @@
 
 namespace lockstep::bench {
 
-/// Times several things in turns, so that what slows the machine down for a while slows all of them down.
+/// Times several variants alternately, so that a temporary slowdown of the machine affects all of them.
 class Turns {
  public:
   /// `samples` gets the seconds of one call of `work`, once for each turn; it must outlive this.
   void add(std::function<void()> work, std::vector<double>& samples) { all_.push_back({std::move(work), &samples}); }
 
-  /// Warms everything up, then lets everything have its turns for so many seconds, at least five each. What was added
-  /// first has about `seconds_at_once` in a turn; the others are called as often.
+  /// Warms up, then alternates between the variants for this many seconds, at least five rounds. The first variant runs
+  /// for about `seconds_at_once` in a round; the others are called as often.
   void take(double seconds, double seconds_at_once = 0.02) {
     for (const Turn& turn : all_) time_of(5, turn.work);
     const int repeats = std::max(1, static_cast<int>(seconds_at_once / time_of(3, all_[0].work)));

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "lockstep/base/error.h"
+#include "lockstep/strategy/access.h"
 #include "lockstep/strategy/strategy_impl.h"
 #include "lockstep/strategy/workers.h"
 
@@ -14,15 +15,16 @@ constexpr std::chrono::minutes kLongest{10};
 
 }  // namespace
 
-WorkerTeam::WorkerTeam(int num_workers) : strategy_(nullptr, {}, {"CPU:0"}), index_(strategy_.impl().worker()) {
+WorkerTeam::WorkerTeam(int num_workers)
+    : strategy_(nullptr, {}, {"CPU:0"}), index_(detail::Access::impl(strategy_).worker()) {
   LOCKSTEP_CHECK_VALUE(count() == num_workers,
                        "[bench] the job must have as many workers as --workers says: workers=", num_workers,
                        ", job=", count());
 }
 
-comm::Job& WorkerTeam::job() const { return strategy_.impl().workers()->job(); }
+comm::Job& WorkerTeam::job() const { return detail::Access::impl(strategy_).workers()->job(); }
 
-int WorkerTeam::count() const { return strategy_.impl().num_workers(); }
+int WorkerTeam::count() const { return detail::Access::impl(strategy_).num_workers(); }
 
 std::string WorkerTeam::next_key() { return "bench/" + std::to_string(num_keys_++); }
 

@@ -4,12 +4,12 @@
 #include <string>
 
 #include "lockstep/comm/job/job.h"
-#include "lockstep/strategy/multi_worker_mirrored.h"
+#include "lockstep/strategy/strategies/multi_worker_mirrored.h"
 
 namespace lockstep::bench {
 
-/// The workers of a measurement, each with one replica on the CPU: all of them go through the same code, and the first
-/// one decides how often.
+/// The workers of a measurement, each with one replica on the CPU: all of them execute the same code, and the first one
+/// decides how often.
 class WorkerTeam {
  public:
   /// Joins the others. c10::ValueError where the environment describes another number of workers.
@@ -20,9 +20,9 @@ class WorkerTeam {
   int count() const;
   bool is_first() const { return index_ == 0; }
 
-  /// Returns when all have come. Who waits sleeps, and takes no time from who still measures.
+  /// A barrier. Waiting workers sleep, and take no time from those that still measure.
   void meet();
-  /// Returns on every worker what the first one gives.
+  /// Returns the value of the first worker on every worker.
   int64_t said_by_first(int64_t value);
   /// Calls `work` on the first worker while the others sleep.
   template <class Work>

@@ -26,7 +26,7 @@ struct NetworkOptions {
 /// Sizes of each model that two cores compute in a fraction of a second.
 NetworkOptions default_network(const std::string& model);
 
-/// The same operations on next to nothing, but for the batch.
+/// The same operations with minimal sizes, except for the batch.
 NetworkOptions smallest_network(NetworkOptions options);
 
 struct XlaBatch {

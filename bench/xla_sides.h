@@ -7,10 +7,12 @@
 #include <utility>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "bench/xla_network.h"
 #include "lockstep/lockstep.h"
+#include "lockstep/strategy/access.h"
 #include "lockstep/strategy/strategy_impl.h"
 
 /// The step that `bench xla` measures, under LibTorch alone and under TPUStrategy.
@@ -56,7 +58,7 @@ class XlaSide {
  public:
   XlaSide(const NetworkOptions& options, const XlaBatch& batch, const TPUStrategy& strategy, const Options& settings)
       : strategy_(strategy),
-        scope_(std::make_unique<Scope>(strategy.shared_impl())),
+        scope_(std::make_unique<Scope>(strategy)),
         model_(module_from([&] { return make_network(options); })),
         optimizer_(lockstep::optimizer<O>(model_, settings)),
         batches_(divide(batch)),
@@ -116,7 +118,7 @@ class XlaSide {
     const int64_t examples = batch.inputs.size(0) / strategy_.num_replicas_in_sync();
     return strategy_.distribute_values_from_function([&](const ValueContext& context) {
       const int replica = context.replica_id_in_sync_group;
-      const auto device = strategy_.shared_impl()->devices()[replica].torch_device;
+      const auto device = detail::Access::impl(strategy_).devices()[replica].torch_device;
       const auto part = [&](const torch::Tensor& all) {
         return all.narrow(0, replica * examples, examples).to(device);
       };

@@ -5,6 +5,8 @@
 #include <functional>
 #include <memory>
 
+#include <torch/cuda.h>
+
 #include "bench/median.h"
 #include "bench/mlp_step.h"
 #include "bench/own_process.h"
@@ -14,16 +16,17 @@
 #include "lockstep/device/thread_share.h"
 #include "lockstep/xla/counters.h"
 #include "lockstep/xla/pjrt/client.h"
+#include "lockstep/xla/pjrt/find_plugin.h"
 
 namespace lockstep::bench {
 namespace {
 
-/// Steps before the last one is waited for, as in a program that looks at its loss now and then.
+/// Steps between two waits, as in a program that reads its loss from time to time.
 constexpr int kStepsAtOnce = 10;
 /// Until a step is replayed: traced twice, replayed once.
 constexpr int kFirstSteps = 3;
-/// Few and long ones: threads that have slept during the others' turns must find cores of their own first.
-constexpr int kTurns = 24;
+/// Few, long rounds: threads that slept during other variants must be scheduled on cores again first.
+constexpr int kXlaTurns = 24;
 
 /// As many consecutive devices for each replica.
 TPUStrategy make_strategy(const XlaStepOptions& options) {
@@ -85,7 +88,7 @@ void take_first_steps(Eager& eager, Side& side, XlaStepResult& result) {
   result.compile_seconds = after.compile_seconds - before.compile_seconds + after.emit_seconds - before.emit_seconds;
 }
 
-/// What the host does for a step, where there is next to nothing to compute.
+/// The time of the host for a step with minimal sizes.
 template <class O, class Options>
 void measure_host(const XlaStepOptions& options, const TPUStrategy& strategy, const Options& settings,
                   XlaStepResult& result) {
@@ -99,7 +102,7 @@ void measure_host(const XlaStepOptions& options, const TPUStrategy& strategy, co
   Turns turns;
   turns.add(several_steps([&] { side.replay(); }, side), replayed);
   turns.add(several_steps([&] { side.trace(); }, side), traced);
-  turns.take(options.seconds / 4, options.seconds / kTurns);
+  turns.take(options.seconds / 4, options.seconds / kXlaTurns);
   result.host_trace_seconds = seconds_of_step(traced);
   result.host_replay_seconds = seconds_of_step(replayed);
   const xla::Counters before = xla::counters();
@@ -168,7 +171,7 @@ XlaStepResult measure(const XlaStepOptions& options, const Options& settings) {
   turns.add(several_steps([&] { side.trace(); }, side), traced);
   turns.add(several_steps([&] { eager.step(); }, eager), plain);
   if (one) turns.add(one->work(), single);
-  turns.take(options.seconds, options.seconds / kTurns);
+  turns.take(options.seconds, options.seconds / kXlaTurns);
   check_replayed(side);
   result.seconds_replay = seconds_of_step(replayed);
   result.seconds_trace = seconds_of_step(traced);

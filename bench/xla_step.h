@@ -21,7 +21,7 @@ struct XlaStepOptions {
   double seconds = 6.0;
 };
 
-/// Time of one training step under TPUStrategy, batches being on the devices already, everything measured in turns.
+/// Time of one training step under TPUStrategy, with batches on the devices, all variants measured alternately.
 struct XlaStepResult {
   XlaStepOptions options;
   /// "cpu", "cuda" or "tpu".
@@ -35,10 +35,11 @@ struct XlaStepResult {
   double seconds_eager = 0;
   /// seconds_replay / seconds_eager: below 1 is faster.
   double vs_eager = 0;
-  /// What XLA took to compile the step.
+  /// Time that XLA takes to compile the step.
   double compile_seconds = 0;
   int64_t compiles = 0;
-  /// The same operations on next to nothing: what a step costs the host, and how much of a replay is the launch.
+  /// The same operations with minimal sizes: the cost of a step on the host, and the part of a replay that is the
+  /// launch.
   double host_trace_seconds = 0;
   double host_replay_seconds = 0;
   double host_launch_seconds = 0;
@@ -58,7 +59,7 @@ struct XlaStepResult {
 /// a process. c10::ValueError where there is no plugin.
 XlaStepResult bench_xla_step(const XlaStepOptions& options);
 
-/// Whether the plugin that is found is one for CPUs, by its name: its devices are threads, and it has as many as asked.
+/// Whether the plugin is one for CPUs, by its name: its devices are threads, in any number.
 bool runs_on_cpu_plugin();
 
 }  // namespace lockstep::bench

@@ -1,5 +1,5 @@
-# Finds what lockstep/comm/backends is built with. What is absent has a file that says so in its place.
-# Each engine is a shared object of its own beside the library, opened at run time; see lockstep/comm/engine_module.h.
+# Finds what lockstep/comm/engines is built with. What is absent is not built, and the table of engines says so.
+# Each engine is a shared object of its own beside the library, opened at run time; see lockstep/comm/transport/engine_module.h.
 
 # Adds the engine NAME to the library: lockstep_engine_module(NAME SOURCES file... [LIBRARIES target...]).
 function(lockstep_engine_module name)
@@ -16,7 +16,8 @@ function(lockstep_engine_module name)
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
   # The vendor's library first: symbols are looked up in this order, and LibTorch may hold another copy of them.
   target_link_libraries(${target} PRIVATE ${arg_LIBRARIES} lockstep)
-  target_link_options(${target} PRIVATE -Wl,--as-needed)
+  # A symbol that the library does not export is an error here, not when the engine is opened. Sanitizers resolve theirs late.
+  target_link_options(${target} PRIVATE -Wl,--as-needed -Wl,-z,nodelete $<$<CONFIG:Release>:-Wl,-z,defs>)
   # Nothing links them, so tests name them as what they depend on.
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_ENGINE_MODULES ${target})
   if(LOCKSTEP_INSTALL)

@@ -4,7 +4,7 @@
 set_property(GLOBAL PROPERTY LOCKSTEP_FUZZ_TARGETS)
 
 if(LOCKSTEP_BUILD_FUZZ)
-  add_library(lockstep_fuzzed STATIC "${PROJECT_SOURCE_DIR}/lockstep/data/bytes.cpp")
+  add_library(lockstep_fuzzed STATIC "${PROJECT_SOURCE_DIR}/lockstep/data/element/bytes.cpp")
   set_target_properties(lockstep_fuzzed PROPERTIES CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON)
   target_include_directories(lockstep_fuzzed PUBLIC "${PROJECT_SOURCE_DIR}")
   target_compile_options(lockstep_fuzzed PUBLIC
@@ -28,21 +28,26 @@ function(lockstep_fuzz name)
   endif()
 endfunction()
 
-# Makes the ordinary test. All targets have one function's name; in one program each is called as its target.
+# Makes the ordinary test, with all targets in one unit. All have one function's name; here each is called as its target.
 function(lockstep_fuzz_finish)
   if(LOCKSTEP_BUILD_FUZZ)
+    lockstep_unity(lockstep_fuzzed)
     return()
   endif()
   get_property(targets GLOBAL PROPERTY LOCKSTEP_FUZZ_TARGETS)
   set(declarations "")
   set(rows "")
-  set(sources fuzz_corpus_test.cpp)
+  set(unit "")
   foreach(name IN LISTS targets)
-    list(APPEND sources ${name}_fuzz.cpp)
-    set_source_files_properties(${name}_fuzz.cpp PROPERTIES COMPILE_DEFINITIONS LLVMFuzzerTestOneInput=${name}_fuzz)
+    string(APPEND unit "#define LLVMFuzzerTestOneInput ${name}_fuzz
+#include \"tests/fuzz/${name}_fuzz.cpp\"
+#undef LLVMFuzzerTestOneInput
+")
     string(APPEND declarations "extern \"C\" int ${name}_fuzz(const uint8_t*, size_t);\n")
     string(APPEND rows "    {\"${name}\", &${name}_fuzz},\n")
   endforeach()
+  set(unit_source "${CMAKE_CURRENT_BINARY_DIR}/fuzz_targets.cpp")
+  file(CONFIGURE OUTPUT "${unit_source}" CONTENT "@unit@" @ONLY)
   file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/fuzz_targets.h" CONTENT
 "#include <cstddef>
 #include <cstdint>
@@ -52,8 +57,8 @@ function(lockstep_fuzz_finish)
 constexpr std::pair<const char*, int (*)(const uint8_t*, size_t)> kFuzzTargets[] = {
 @rows@};
 " @ONLY)
-  lockstep_test(lockstep_fuzz_corpus_test LABELS unit sanitize SOURCES ${sources})
+  lockstep_test(lockstep_fuzz_corpus_test LABELS unit sanitize SOURCES fuzz_corpus_test.cpp "${unit_source}")
   target_include_directories(lockstep_fuzz_corpus_test PRIVATE "${CMAKE_CURRENT_BINARY_DIR}")
-  set_source_files_properties(fuzz_corpus_test.cpp PROPERTIES
-    COMPILE_DEFINITIONS LOCKSTEP_FUZZ_CORPUS="${CMAKE_CURRENT_SOURCE_DIR}/corpus")
+  target_compile_definitions(lockstep_fuzz_corpus_test PRIVATE
+    LOCKSTEP_FUZZ_CORPUS="${CMAKE_CURRENT_SOURCE_DIR}/corpus")
 endfunction()

@@ -5,7 +5,7 @@
 //   build/release/bin/digits 4            four replicas on the CPU
 //   build/release/bin/lockstep run -n 2 -- build/release/bin/digits      two workers, one replica each
 //
-// Prints the accuracy on digits that were held back, and steps and examples per second; fails below 0.97.
+// Prints the accuracy on the test set, and steps and examples per second; fails below 0.97.
 
 #include <chrono>
 #include <cstdlib>
@@ -46,7 +46,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-// Images and labels, always in the same random order: the first are to learn from, the last to be tested with.
+// Images and labels, always in the same random order: the first are for training, the last for testing.
 constexpr int64_t kDigits = 1797;
 constexpr int64_t kTrainingDigits = 1437;
 
@@ -63,7 +63,7 @@ struct Report {
   int64_t global_batch = 0;
 };
 
-// Whether this process is the one that tells people, and writes files.
+// Whether this process prints and writes files.
 bool is_chief(const ls::Strategy& strategy) { return strategy.extended().should_checkpoint(); }
 
 Report train(const ls::Strategy& strategy) {
@@ -82,20 +82,20 @@ Report train(const ls::Strategy& strategy) {
     const auto losses = strategy.run(
         [&](torch::Tensor images, torch::Tensor labels) {
           const auto each = torch::nll_loss(model->forward(images), labels, {}, torch::Reduction::None);
-          const auto mean = ls::average_loss(each, global_batch);
+          const auto mean = ls::average_loss(each);
           adam.minimize(mean);
           return mean.detach();
         },
         batch);
     if (++step % kStepsBetweenReports != 0) continue;
-    const auto loss = strategy.reduce("sum", losses).item<double>();  // all workers take part, one of them tells
+    const auto loss = strategy.reduce("sum", losses).item<double>();  // all workers call it, one of them prints
     if (is_chief(strategy)) std::cout << "  step " << step << ", loss " << loss << std::endl;
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
 
   model.eval();
   double correct = 0;
-  for (const auto& batch : strategy.distribute_dataset(testing)) {  // every digit once, whatever the remainder
+  for (const auto& batch : strategy.distribute_dataset(testing)) {  // every digit once, also of the last batch
     const auto each = strategy.run(
         [&](torch::Tensor images, torch::Tensor labels) {
           const torch::NoGradGuard no_grad;

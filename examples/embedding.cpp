@@ -6,8 +6,8 @@
 //   build/release/bin/embedding --strategy mirrored      the same with a copy on each replica: twice the memory
 //   build/release/bin/embedding --help
 //
-// Who clicks on what is made up as it is needed: users and items have hidden tastes, and a few of them come all the
-// time while most are rare. Prints the loss, which must fall, examples per second, and the memory of table and process.
+// The data is synthetic: users and items have hidden tastes, and a few of them are frequent while most are rare. Prints
+// the loss, which must fall, examples per second, and the memory of table and process.
 
 #include <algorithm>
 #include <chrono>
@@ -40,9 +40,9 @@ struct Arguments {
   std::string strategy = "central";
 };
 
-// ---- Clicks that nobody made
+// ---- Synthetic clicks
 
-// A random number that belongs to `key`: the same key, the same number.
+// A hash of `key`, as a random number.
 uint64_t scrambled(uint64_t key) {  // splitmix64
   key += 0x9e3779b97f4a7c15;
   key = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9;
@@ -52,7 +52,7 @@ uint64_t scrambled(uint64_t key) {  // splitmix64
 
 double between_0_and_1(uint64_t key) { return static_cast<double>(scrambled(key) >> 11) * 0x1p-53; }
 
-// Somebody's number, drawn by Zipf's law: number n comes about as often as number 0, divided by n + 1.
+// An id, drawn by Zipf's law: id n is about n + 1 times rarer than id 0.
 int64_t drawn_by_zipf(double random, int64_t count) {
   return std::min(count - 1, static_cast<int64_t>(std::pow(static_cast<double>(count), random)) - 1);
 }
@@ -62,7 +62,7 @@ uint64_t name_of(Kind kind, int64_t number) {
   return static_cast<uint64_t>(kind) << 56 | static_cast<uint64_t>(number);
 }
 
-// How much a user likes an item, from what neither the user nor the item shows.
+// How much a user likes an item, from the hidden tastes of both.
 double liking(uint64_t user, uint64_t item) {
   constexpr uint64_t kTastes = 4;
   double sum = 0;
@@ -81,7 +81,7 @@ Sight make_sight(int64_t example, int64_t rows) {
   const uint64_t user = name_of(Kind::User, drawn_by_zipf(between_0_and_1(key + 1), rows));
   const uint64_t item = name_of(Kind::Item, drawn_by_zipf(between_0_and_1(key + 2), std::max<int64_t>(rows / 16, 1)));
   const double probability = 1 / (1 + std::exp(-liking(user, item)));
-  // Names are hashed to rows: no list of all names is needed, and rare names that share a row do no harm.
+  // Ids are hashed to rows: no list of all ids is needed, and rare ids may share a row.
   const auto row = [rows](uint64_t name) {
     return static_cast<int64_t>(scrambled(name) % static_cast<uint64_t>(rows));
   };
@@ -91,7 +91,7 @@ Sight make_sight(int64_t example, int64_t rows) {
 // ---- The model
 
 struct RecommenderImpl : torch::nn::Module {
-  // `sparse`: gradients name the rows that were looked up, and only those are updated.
+  // `sparse`: gradients contain only the rows that were looked up, and only those are updated.
   explicit RecommenderImpl(int64_t rows)
       : table(register_module("table",
                               torch::nn::Embedding(torch::nn::EmbeddingOptions(rows, kColumns)
@@ -99,7 +99,7 @@ struct RecommenderImpl : torch::nn::Module {
                                                        ._weight(torch::empty({rows, kColumns}).uniform_(-0.1, 0.1))))),
         popularity(register_module("popularity", torch::nn::Linear(kColumns, 1))) {}
 
-  // How likely clicks are, as logits.
+  // The logits of clicks.
   torch::Tensor forward(const torch::Tensor& users, const torch::Tensor& items) {
     const torch::Tensor item = table->forward(items);
     return (table->forward(users) * item).sum(1) + popularity->forward(item).squeeze(1);
@@ -112,7 +112,7 @@ TORCH_MODULE(Recommender);
 
 // ---- The training
 
-// What the process has in memory, in gigabytes.
+// The memory of the process, in gigabytes.
 double resident_memory() {
   std::ifstream file("/proc/self/statm");
   double all = 0;

@@ -1,6 +1,6 @@
 // Trains a small Transformer that continues a text, with the work of its one replica split over four devices: a mesh of
 // two by two, one axis for the sequences of a batch, the other for the features of the layers. XLA compiles the step
-// and cuts it; the weights of the large layers, and the optimizer's state for them, are on each device in part.
+// and partitions it; the weights of the large layers, and their optimizer state, are sharded over the devices.
 //
 //   make plugin                                     once: XLA's plugin for CPUs
 //   build/release/bin/transformer                   four devices that XLA makes of this machine's cores
@@ -31,9 +31,9 @@ constexpr int64_t kLayers = 2;
 constexpr int64_t kSequences = 32;  // in a batch
 constexpr int kStepsBetweenReports = 50;
 
-// ---- A text that nobody wrote
+// ---- A synthetic text
 
-// All sums of two digits, in an order that has a rule, too.
+// All sums of two digits, in a regular order.
 std::string make_text() {
   std::string text;
   for (int i = 0; i < 100; ++i) {
@@ -54,7 +54,7 @@ torch::Tensor encode(const std::string& text) {
 
 // ---- The model
 
-// How activations lie: every tensor of sequences by characters by features is cut into 2 x 1 x 2 parts.
+// The sharding of activations: every tensor of sequences by characters by features has 2 x 1 x 2 tiles.
 using Layout = std::function<torch::Tensor(const torch::Tensor&)>;
 
 struct BlockImpl : torch::nn::Module {
@@ -72,7 +72,7 @@ struct BlockImpl : torch::nn::Module {
     return split(x + down->forward(split(torch::gelu(up->forward(norm2->forward(x))))));
   }
 
-  // Each character looks at those before it.
+  // Each character attends to those before it.
   static torch::Tensor attend(const torch::Tensor& features) {
     const int64_t length = features.size(1);
     const auto parts = features.view({-1, length, 3, kHeads, kWidth / kHeads}).permute({2, 0, 3, 1, 4});
@@ -116,7 +116,7 @@ TORCH_MODULE(Transformer);
 
 // ---- The training
 
-// Weights of the large layers are kept in 2 x 2 parts: outputs along one axis of the mesh, inputs along the other.
+// Weights of the large layers have 2 x 2 tiles: outputs along one axis of the mesh, inputs along the other.
 void keep_weights_split(const ls::TPUStrategy& strategy, const ls::Module<Transformer>& model) {
   for (int64_t i = 0; i < kLayers; ++i) {
     for (const char* layer : {"attention", "projection", "up", "down"}) {
@@ -137,14 +137,14 @@ size_t bytes_of_parameters(const ls::Module<Transformer>& model) {
   return bytes;
 }
 
-// Draws a batch: stretches of the text, and what follows each of their characters.
+// Draws a batch: parts of the text, and the character that follows each of their characters.
 std::pair<torch::Tensor, torch::Tensor> draw_batch(const torch::Tensor& text) {
   const auto begins = torch::randint(text.size(0) - kLength, {kSequences, 1}, torch::kLong);
   const auto places = begins + torch::arange(kLength);
   return {text.index({places}), text.index({places + 1})};
 }
 
-// Lets the model write on after the beginning of the text, always the likeliest character.
+// Continues the beginning of the text with the model, always with the most likely character.
 std::string continued(const ls::TPUStrategy& strategy, const ls::Module<Transformer>& model, const std::string& text) {
   const Layout whole = [](const torch::Tensor& x) { return x; };
   auto step = strategy.pure([&](const torch::Tensor& seen) {

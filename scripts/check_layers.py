@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Checks that every include in lockstep/ points down the layers. Prints file:line for each that does not."""
+"""Checks the includes in lockstep/: each points down the layers, and no units include each other in a circle.
+
+A unit is a header and the source of the same name. Prints file:line for each wrong include, and each circle.
+"""
 
 import pathlib
 import re
@@ -21,8 +24,8 @@ LEVELS = {
 }
 # Headers directly in lockstep/ that every folder may include; lockstep.h, the umbrella, is for users only.
 FOR_ALL = {"api.h", "version.h"}
-# Folders whose members never include each other: a backend knows comm/ and its vendor only.
-KEPT_APART = ("lockstep/comm/backends/",)
+# Folders whose members never include each other: an engine knows comm/ and its vendor only.
+KEPT_APART = ("lockstep/comm/engines/",)
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]((?:lockstep|tests|tools|bench|examples)/[^">]+)[">]')
 
@@ -33,6 +36,10 @@ def member(path):
         if path.startswith(folder):
             return path[len(folder):].split("/")[0].split(".")[0]
     return None
+
+
+def unit_of(path):
+    return path.rsplit(".", 1)[0]
 
 
 def problem(path, included):
@@ -52,13 +59,39 @@ def problem(path, included):
     if LEVELS[there] > LEVELS[here]:
         return f"{here} is below {there}"
     if member(path) and member(included) and member(path) != member(included):
-        return "backends never include each other"
+        return "engines never include each other"
     return None
+
+
+def circles(units):
+    """Returns the groups of units that reach each other: the strongly connected components of more than one unit."""
+    order, low, stack, found = {}, {}, [], []
+
+    def visit(unit):
+        order[unit] = low[unit] = len(order)
+        stack.append(unit)
+        for other in sorted(units.get(unit, ())):
+            if other not in order:
+                visit(other)
+                low[unit] = min(low[unit], low[other])
+            elif other in stack:
+                low[unit] = min(low[unit], order[other])
+        if low[unit] == order[unit]:
+            group = stack[stack.index(unit):]
+            del stack[stack.index(unit):]
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    for unit in sorted(units):
+        if unit not in order:
+            visit(unit)
+    return found
 
 
 def main():
     found = 0
     files = 0
+    units = {}
     for file in sorted((ROOT / "lockstep").rglob("*")):
         if file.suffix not in (".h", ".cpp", ".cu"):
             continue
@@ -71,12 +104,17 @@ def main():
             continue
         for number, line in enumerate(file.read_text().splitlines(), 1):
             match = INCLUDE.match(line)
+            if match:
+                units.setdefault(unit_of(path), set()).add(unit_of(match.group(1)))
             reason = match and problem(path, match.group(1))
             if reason:
                 print(f"{path}:{number}: includes {match.group(1)}: {reason}")
                 found += 1
-    print(f"layers: {files} files, {found} wrong includes")
-    return 1 if found else 0
+    tied = circles({unit: others - {unit} for unit, others in units.items()})
+    for group in tied:
+        print(f"{group[0]}: {len(group)} units include each other: {' '.join(group)}")
+    print(f"layers: {files} files, {found} wrong includes, {len(tied)} circles of units")
+    return 1 if found or tied else 0
 
 
 if __name__ == "__main__":

@@ -43,4 +43,5 @@ mv "$temporary/wheel/xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so" \
 # Other plugins in the folder stay.
 mkdir -p "$folder"
 mv "$temporary"/pjrt/* "$folder"
+chmod go-w "$folder" "$folder"/*  # the library does not load what others may write
 echo "fetch_plugin: $folder/xla_cpu_pjrt.so"

@@ -14,7 +14,8 @@ check() {
 check format scripts/format.sh
 check layers scripts/check_layers.py
 check shellcheck shellcheck scripts/*.sh tests/tools/*.sh tests/workers/*.sh .ci/run
-check headers scripts/check_headers.py --build build/release
+check alone scripts/check_alone.py --build build/release
+check links scripts/check_links.py
 
 if ((${#failed[@]})); then
   echo "lint: failed: ${failed[*]}" >&2

@@ -15,7 +15,7 @@
 
 namespace {
 
-/// Takes the program of `lockstep run`, which stands behind `--`, from the command line.
+/// Removes the program of `lockstep run`, all after `--`, from the command line and returns it.
 std::vector<std::string> take_program(int& argc, char** argv) {
   if (argc < 2 || std::string_view(argv[1]) != "run") return {};
   char** const end = argv + argc;

@@ -6,8 +6,8 @@
 
 namespace lockstep::tools {
 
-/// Tells a person how far long work is: one line on standard error, rewritten every half second. Keeps quiet where
-/// standard error is no terminal.
+/// Shows progress: one line on standard error, rewritten every half second. Prints nothing where standard error is no
+/// terminal.
 class Progress {
  public:
   Progress(std::string what, std::string unit);

@@ -12,18 +12,18 @@
 /// `run` goes to standard error, because its standard output is the workers'.)
 namespace lockstep::tools {
 
-/// `lockstep doctor`: what this machine offers and how lockstep will use it. `lockstep doctor FILE...`: which rank of a
-/// job is out of step, from what its workers have recorded.
+/// `lockstep doctor`: devices and libraries of this machine and how lockstep uses them. `lockstep doctor FILE...`: the
+/// rank of a job that is out of step, from the recordings of its workers.
 void add_doctor(CLI::App& app);
 
 /// `lockstep bench WHAT`: measurements against the limits of this machine.
 void add_bench(CLI::App& app);
 
-/// `lockstep data inspect|write`: looks into data files, writes record files.
+/// `lockstep data inspect|write`: inspects data files, writes record files.
 void add_data(CLI::App& app);
 
-/// `lockstep run -n N -- PROGRAM`: starts several workers of a program on this machine and looks after them. `program`
-/// is what stands behind `--`: the parser never sees it, since it would take words for its own.
+/// `lockstep run -n N -- PROGRAM`: starts several workers of a program on this machine and supervises them. `program`
+/// is the command line after `--`, which the parser does not see.
 void add_run(CLI::App& app, const std::vector<std::string>& program);
 
 }  // namespace lockstep::tools

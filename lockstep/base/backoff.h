@@ -9,7 +9,7 @@
 
 namespace lockstep::detail {
 
-/// How long a thread spins before it yields, learnt from its own waits.
+/// How long a thread spins before it yields, adapted to its own waits.
 struct Patience {
   static constexpr std::chrono::nanoseconds kLeast{250};
   static constexpr std::chrono::nanoseconds kMost{8'000};
@@ -17,11 +17,11 @@ struct Patience {
   std::chrono::nanoseconds spin_time = kMost;
 };
 
-/// Decides how a thread waits: first it spins, then it gives up its time slice again and again, then it should sleep.
+/// Decides how a thread waits: it spins, then yields its time slice repeatedly, then it should sleep.
 ///
-/// Where the peer runs on another core, spinning is the fastest way to meet it. Where the peer needs this very core,
-/// every moment of it is lost. Which of the two holds changes with the load of the machine, so each wait that spinning
-/// has ended makes the next spin longer, and each that it has not makes it shorter.
+/// Where the peer runs on another core, spinning is the fastest. Where the peer needs this core, spinning delays it.
+/// That depends on the load of the machine, so a wait that ends while spinning doubles the time of the next spin, and
+/// one that does not halves it.
 class Backoff {
  public:
   explicit Backoff(Patience& patience) : patience_(patience) {}
@@ -56,5 +56,16 @@ class Backoff {
   bool yielded_ = false;
   Clock::time_point started_{};
 };
+
+/// Waits until `ready()`: spins first, then calls `sleep()` repeatedly, which blocks for a moment and returns whether
+/// to go on. Returns false where `sleep` did.
+template <typename Ready, typename Sleep>
+bool spin_then_sleep(Patience& patience, Ready&& ready, Sleep&& sleep) {
+  Backoff backoff(patience);
+  while (!ready()) {
+    if (!backoff.pause() && !sleep()) return false;
+  }
+  return true;
+}
 
 }  // namespace lockstep::detail

@@ -8,22 +8,22 @@
 #include <utility>
 #include <vector>
 
-/// A queue between threads that make values and threads that use them.
+/// A queue between producer and consumer threads.
 ///
 /// ```
 /// BoundedQueue<int> queue(4);
-/// std::thread maker([&] {
+/// std::thread producer([&] {
 ///   for (int i = 0; i < 9 && queue.push(i); ++i) {}
 ///   queue.finish();
 /// });
 /// for (int value = 0; queue.pop(value);) use(value);
-/// queue.close();  // before joining, so that a maker that waits for a free place stops
-/// maker.join();
+/// queue.close();  // before joining: a producer that waits for room stops
+/// producer.join();
 /// ```
 namespace lockstep::detail {
 
 /// Holds up to `capacity` values and exceptions, in order. Any number of threads may use it. Values are moved in and
-/// out; the places are made once.
+/// out; the storage is allocated once.
 template <class T>
 class BoundedQueue {
  public:
@@ -31,17 +31,17 @@ class BoundedQueue {
   BoundedQueue(const BoundedQueue&) = delete;
   BoundedQueue& operator=(const BoundedQueue&) = delete;
 
-  /// Appends a value, and waits while the queue is full. Returns false, without it, once the queue is closed.
+  /// Appends a value; waits while the queue is full. Returns false, without appending, once the queue is closed.
   bool push(T value) {
     return append([&](Slot& slot) { slot.value = std::move(value); });
   }
 
-  /// Appends an exception in place of a value: the `pop` that meets it throws it, and the one after it goes on.
+  /// Appends an exception in place of a value: `pop` throws it, and the next `pop` continues.
   bool push_exception(std::exception_ptr error) {
     return append([&](Slot& slot) { slot.error = std::move(error); });
   }
 
-  /// Says that nothing more comes: `pop` returns what is left and then false.
+  /// Marks the end: `pop` returns the remaining values and then false.
   void finish() {
     const std::lock_guard lock(mutex_);
     finished_ = true;
@@ -65,7 +65,7 @@ class BoundedQueue {
     return true;
   }
 
-  /// Ends it at once from either side: everyone who waits returns, and what is left is never given out.
+  /// Closes the queue from either side: all waiting threads return, and remaining values are discarded.
   void close() {
     const std::lock_guard lock(mutex_);
     closed_ = true;

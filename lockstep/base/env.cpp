@@ -12,20 +12,22 @@ namespace lockstep::env {
 namespace {
 
 constexpr std::array kVariables{
+    Variable{"LOCKSTEP_BACKTRACE", "0",
+             "Whether errors carry a backtrace: 1 or 0. TORCH_SHOW_CPP_STACKTRACES=1 asks for it, too."},
     Variable{"LOCKSTEP_COLLECTIVE_TIMEOUT", "600", "Seconds that a replica waits for the others in a collective."},
     Variable{"LOCKSTEP_COORDINATOR", "", "host:port of the first worker, where the launcher does not say it."},
     Variable{"LOCKSTEP_DUMP", "",
              "Folder for the last collectives of this process, written on an error or on SIGUSR1. Unset: beside other "
              "temporary files, on an error of several workers."},
     Variable{"LOCKSTEP_ENGINE", "auto",
-             "What carries collectives between processes: auto, shm (one machine), gloo, mpi or nccl."},
+             "The engine of collectives between processes: auto, shm (one machine), gloo, mpi or nccl."},
     Variable{"LOCKSTEP_HEARTBEAT_TIMEOUT", "10", "Seconds of silence after which a worker counts as lost."},
     Variable{
         "LOCKSTEP_INTERFACE", "",
         "Address or name of the network interface to use between workers. Unset: the one that routes to the first."},
-    Variable{"LOCKSTEP_JOB_TOKEN", "", "Secret of the job: workers without it are turned away."},
-    Variable{"LOCKSTEP_JOB_TOKEN_FILE", "", "File with that secret, for where environments can be read by others."},
-    Variable{"LOCKSTEP_JOIN_TIMEOUT", "300", "Seconds that a worker waits at the start until all others have come."},
+    Variable{"LOCKSTEP_JOB_TOKEN", "", "Secret of the job: workers without it are rejected."},
+    Variable{"LOCKSTEP_JOB_TOKEN_FILE", "", "File with the secret of the job, where others can read the environment."},
+    Variable{"LOCKSTEP_JOIN_TIMEOUT", "300", "Seconds that a worker waits at the start until all others have joined."},
     Variable{"LOCKSTEP_KEEP_MEMORY", "1",
              "Whether malloc keeps freed memory for the next step: 1, or 0 to return it to the system each time."},
     Variable{"LOCKSTEP_LOG", "warn", "What is logged: error, warn, info, debug or off."},
@@ -35,13 +37,15 @@ constexpr std::array kVariables{
              "Whether LibTorch may use oneDNN: 1 or 0. Unset: yes, except on Arm, where it is slower."},
     Variable{"LOCKSTEP_PJRT_PLUGIN", "",
              "File of the PJRT plugin that XLA's programs run on, or its folder. Unset: one beside the library."},
+    Variable{"LOCKSTEP_PLACEMENT", "1",
+             "Whether arguments of run and tensors made in it go to the replica's device: 1, or 0 for the CPU."},
     Variable{"LOCKSTEP_RESTART", "0", "How often lockstep run has restarted this job; it sets it."},
     Variable{"LOCKSTEP_SERVICE", "", "Headless service through which pods of an indexed Job find each other."},
     Variable{"LOCKSTEP_TLS_CA", "", "File with the certificate of the authority that Gloo's peers must show."},
     Variable{"LOCKSTEP_TLS_CERT", "",
              "File with the certificate that this worker shows its peers: with the other two, Gloo encrypts."},
     Variable{"LOCKSTEP_TLS_KEY", "", "File with the private key of that certificate."},
-    Variable{"LOCKSTEP_XLA_CPU_DEVICES", "4", "Number of devices that XLA's plugin for CPUs shall have."},
+    Variable{"LOCKSTEP_XLA_CPU_DEVICES", "4", "Number of devices of XLA's plugin for CPUs."},
 };
 
 const Variable& row(std::string_view name) {

@@ -11,8 +11,7 @@
 
 /// Every environment variable that lockstep reads, in one table (env.cpp): `lockstep doctor` prints it.
 ///
-/// A variable that is not set has its default; one that cannot be understood is a ValueError that says what may be
-/// given.
+/// A variable that is not set has its default; an invalid value throws ValueError that lists the valid ones.
 ///
 ///     if (env::flag("LOCKSTEP_ONEDNN")) ...
 namespace lockstep::env {
@@ -20,7 +19,7 @@ namespace lockstep::env {
 /// One row of the table.
 struct Variable {
   std::string_view name;
-  /// What an unset variable means; empty where there is no plain value.
+  /// The value of an unset variable; empty where there is none.
   std::string_view default_value;
   /// One sentence, for people.
   std::string_view meaning;
@@ -29,8 +28,8 @@ struct Variable {
 /// Returns the table.
 LOCKSTEP_API std::span<const Variable> variables();
 
-/// Returns what the variable is set to, or nothing when it is not set or empty. `name` must be in the table, here and
-/// below.
+/// Returns the variable's value, or nothing where it is not set or empty. `name` must be in the table; so it must be in
+/// all functions below.
 LOCKSTEP_API std::optional<std::string> given(std::string_view name);
 
 /// Returns its value, or the default.

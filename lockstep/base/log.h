@@ -15,13 +15,13 @@
 namespace lockstep::log {
 
 enum class Level {
-  /// Something failed that nobody is told in another way.
+  /// A failure that is reported in no other way.
   Error,
-  /// The program goes on, but not as its user would like.
+  /// The program continues in a degraded way.
   Warn,
-  /// What was chosen, and why.
+  /// Decisions and their reasons.
   Info,
-  /// What happens at each step.
+  /// Details of each step.
   Debug,
 };
 
@@ -31,7 +31,7 @@ LOCKSTEP_API bool enabled(Level level);
 /// Sets the last level that is printed.
 LOCKSTEP_API void set_level(Level level);
 
-/// Takes the place of standard error: gets each whole line, without the newline. An empty function restores it.
+/// Replaces standard error: the function gets each line, without the newline. An empty function restores it.
 using Sink = std::function<void(Level, std::string_view line)>;
 LOCKSTEP_API void set_sink(Sink sink);
 

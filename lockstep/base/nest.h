@@ -21,7 +21,7 @@ struct Example;
 }  // namespace torch::data
 
 /// Nests: tensors and numbers inside tuples, pairs, arrays, vectors, maps, optionals, `torch::data::Example` and plain
-/// structs, in any depth. Arguments, results and dataset elements are nests; this header alone knows how to walk them.
+/// structs, to any depth. Arguments, results and dataset elements are nests; this header traverses them.
 ///
 /// ```
 /// struct Batch { at::Tensor images; std::vector<at::Tensor> labels; };
@@ -33,7 +33,7 @@ struct Example;
 /// A type of your own that is no plain struct becomes a nest by a specialisation of `nest::Visit`.
 namespace lockstep::nest {
 
-/// How to walk one kind of node; specialise it for a container of your own.
+/// How to traverse one kind of node; specialise it for a container of your own.
 /// `children(value, f)` calls f on every child, in a fixed order. The primary template has no children: a leaf.
 template <class T>
 struct Visit {
@@ -119,7 +119,8 @@ struct Visit<torch::data::Example<Data, Target>> {
   }
 };
 
-/// Calls `f` on every leaf, depth first. `f` gets a reference to a tensor, a number or whatever else is no container.
+/// Calls `f` on every leaf, depth first. `f` gets a reference to a tensor, a number or any other value that is no
+/// container.
 template <class F, class T>
 void for_each_leaf(F&& f, T& value) {
   using Node = std::remove_cvref_t<T>;
@@ -130,7 +131,7 @@ void for_each_leaf(F&& f, T& value) {
   }
 }
 
-/// Calls `f` on every tensor; other leaves are passed over.
+/// Calls `f` on every tensor; other leaves are skipped.
 template <class F, class T>
 void for_each_tensor(F&& f, T& value) {
   for_each_leaf(

@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <utility>
 
-/// Inside: the fields of a plain struct as a tuple of references, without any macro at the struct.
+/// Internal: the fields of a plain struct as a tuple of references, without any macro at the struct.
 namespace lockstep::nest::detail {
 
 struct AnyField {

@@ -1,26 +1,14 @@
 #pragma once
 
-#include <string_view>
+#include "lockstep/api.h"
 
-#define LOCKSTEP_SPELL_(x) #x
-#define LOCKSTEP_SPELL(x) LOCKSTEP_SPELL_(x)
-
-/// What the program is compiled for, as constants: code for one processor goes behind `if constexpr`, not `#if`.
+/// What depends on the processor. CMake chooses processor_x86_64.cpp, processor_arm64.cpp or processor_other.cpp.
 namespace lockstep::detail {
 
-inline constexpr bool kIsX86 = std::string_view(LOCKSTEP_SPELL(__x86_64__)) == "1";
-inline constexpr bool kIsArm = std::string_view(LOCKSTEP_SPELL(__aarch64__)) == "1";
+/// Tells the core that this thread spins: the other hardware thread of the core, or the bus, gets its share.
+LOCKSTEP_API void relax_core();
 
-/// Tells the core that this thread spins, so that its sibling or the bus is left in peace.
-inline void relax_core() {
-  if constexpr (kIsX86) {
-    asm volatile("pause" ::: "memory");
-  } else if constexpr (kIsArm) {
-    asm volatile("yield" ::: "memory");
-  }
-}
+/// Whether this is a 64-bit Arm processor.
+bool is_arm64();
 
 }  // namespace lockstep::detail
-
-#undef LOCKSTEP_SPELL
-#undef LOCKSTEP_SPELL_

@@ -8,9 +8,9 @@
 
 namespace lockstep {
 
-/// How values of several replicas become one.
+/// How values of several replicas are reduced to one.
 ///
-/// Made from its name too, in any case: `strategy.reduce("sum", loss)`.
+/// Converts from its name, in upper or lower case: `strategy.reduce("sum", loss)`.
 class LOCKSTEP_API ReduceOp {
  public:
   enum Kind {
@@ -25,7 +25,7 @@ class LOCKSTEP_API ReduceOp {
   };
 
   constexpr ReduceOp(Kind kind) : kind_(kind) {}                    // NOLINT: implicit, as an enumerator
-  ReduceOp(std::string_view name);                                  // NOLINT: "sum" is as good as Sum
+  ReduceOp(std::string_view name);                                  // NOLINT: names convert implicitly
   ReduceOp(const char* name) : ReduceOp(std::string_view(name)) {}  // NOLINT
 
   constexpr operator Kind() const { return kind_; }  // NOLINT

@@ -11,14 +11,14 @@
 
 namespace lockstep {
 
-/// Where resolvers look variables up: in this process, or in a table that stands for another one.
+/// The environment variables that resolvers read: those of this process, or a table.
 ///
 ///     MPIClusterResolver resolver({.variables = Environment({{"OMPI_COMM_WORLD_RANK", "1"}, ...})});
 ///
-/// Cheap to copy; copies share what was set.
+/// Cheap to copy; copies share their variables.
 class LOCKSTEP_API Environment {
  public:
-  /// The environment of this process, read whenever it is asked.
+  /// The environment of this process, read at every call.
   Environment() = default;
   /// These variables and no others.
   explicit Environment(std::map<std::string, std::string> variables);
@@ -28,7 +28,7 @@ class LOCKSTEP_API Environment {
   std::optional<std::string> get(const std::string& name) const;
   /// Returns the variable's value, or nothing where it is not set or empty.
   std::optional<std::string> given(const std::string& name) const;
-  /// Sets a variable. In the environment of this process it is for the start of a program, before there are threads.
+  /// Sets a variable. In the environment of this process it is not thread-safe: call it before threads are started.
   void set(const std::string& name, const std::string& value) const;
 
  private:

@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-/// What a resolver found out.
+/// The result of a resolver.
 struct LOCKSTEP_API Resolution {
   ClusterSpec cluster{};
   TaskType task_type{};
@@ -23,7 +23,7 @@ struct LOCKSTEP_API Resolution {
   std::vector<ClusterFact> facts{};
 };
 
-/// A resolver that looks once, when it is made, and answers from what it saw. Base of most resolvers.
+/// A resolver with a fixed result. Base of most resolvers, which read the environment in their constructors.
 class LOCKSTEP_API FixedClusterResolver : public ClusterResolver {
  public:
   explicit FixedClusterResolver(Resolution resolution);

@@ -25,8 +25,7 @@ struct LOCKSTEP_API HttpResponse {
   std::string body{};
 };
 
-/// Makes a request. Resolvers that ask services take one, so that a program can put its own in the place of
-/// `http_request`.
+/// Makes a request. Resolvers that ask services take one, so that a program can replace `http_request`.
 using HttpClient = std::function<HttpResponse(const HttpRequest&)>;
 
 /// Makes a request with libcurl; certificates are always checked. Throws `ContextError` where no answer comes, and

@@ -46,8 +46,8 @@ Json parse_json(std::string_view source, std::string_view text) {
   try {
     return Json::parse(text);
   } catch (const Json::parse_error& error) {
-    LOCKSTEP_CHECK_VALUE(false, "[", source, "] the text must be JSON: byte=", error.byte, ", text=", text, " (",
-                         error.what(), ")");
+    LOCKSTEP_THROW(c10::ValueError, "[", source, "] the text must be JSON: byte=", error.byte,
+                   " is wrong, bytes=", text.size());
   }
   return {};
 }

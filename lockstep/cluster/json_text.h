@@ -7,13 +7,13 @@
 
 #include "lockstep/cluster/cluster_spec.h"
 
-/// JSON as launchers and services give it. Only for sources: nlohmann-json is no part of the interface.
+/// JSON of launchers and services. Only for sources: nlohmann-json is no part of the interface.
 namespace lockstep::detail {
 
 using Json = nlohmann::json;
 
-/// Parses `text`, which came from `source` (a variable or an address). Throws `c10::ValueError` that names it and the
-/// place of the mistake.
+/// Parses `text` from `source` (a variable or an address). Throws `c10::ValueError` that names the source and the
+/// position of the error, and contains nothing of the text, which may hold a secret.
 Json parse_json(std::string_view source, std::string_view text);
 
 /// Reads the jobs of a cluster. Throws `c10::TypeError` that names `source`.

@@ -102,9 +102,9 @@ std::string coordination_leader(const ClusterSpec& cluster) {
   for (const char* job : {kParameterServer, kChief, kWorker}) {
     if (cluster.has_job(job)) return device_of_first(job);
   }
-  LOCKSTEP_CHECK_VALUE(false, "[coordination_leader] a cluster needs a ps, chief or worker to coordinate it: cluster=",
-                       cluster.to_json());
-  return "";
+  LOCKSTEP_THROW(
+      c10::ValueError,
+      "[coordination_leader] a cluster needs a ps, chief or worker to coordinate it: cluster=", cluster.to_json());
 }
 
 std::optional<WorkerPlace> worker_place(const ClusterResolver& resolver) {

@@ -6,21 +6,18 @@
 #include "lockstep/api.h"
 #include "lockstep/cluster/cluster_spec.h"
 
-/// The rules that all tasks of a cluster agree on: who is chief, who is which worker, who leads.
+/// Roles in a cluster, by rules that are the same for all tasks: the chief, the numbers of workers, the leader.
 ///
 /// Task types are "chief", "worker", "evaluator" and "ps". The workers that train together are the chief, if there is
-/// one, and then the tasks of "worker". An evaluator works on its own, and need not be in the cluster.
+/// one, and then the tasks of "worker". An evaluator runs alone and may be missing in the cluster.
 ///
-/// Every function throws `c10::ValueError` for a task that cannot be: an unknown type, a type or index that the cluster
-/// does not have, and clusters with other jobs, or with more than one chief or evaluator.
+/// Every function throws `c10::ValueError` for an invalid task (an unknown type, a type or index that the cluster does
+/// not have) and for clusters with other jobs, or with more than one chief or evaluator.
 namespace lockstep {
 
 class ClusterResolver;
 
-using TaskType = std::optional<std::string>;
-using TaskId = std::optional<int>;
-
-/// Throws unless the task can be one of the cluster's. No type is allowed: it is a process outside of the cluster.
+/// Throws unless the task is valid. A task without type is valid: a process outside of the cluster.
 LOCKSTEP_API void validate_task(const ClusterSpec& cluster, const TaskType& task_type, TaskId task_id);
 
 /// Returns whether the task writes checkpoints and summaries: the chief, an evaluator, or worker 0 where no job is
@@ -44,20 +41,20 @@ LOCKSTEP_API std::string collective_leader(const ClusterSpec& cluster, const Tas
 /// "" for an empty cluster.
 LOCKSTEP_API std::string coordination_leader(const ClusterSpec& cluster);
 
-/// All that a worker must know to join the others.
+/// What a worker needs to join the others.
 struct LOCKSTEP_API WorkerPlace {
   /// Number among the workers, from 0, as `id_in_cluster`.
   int index = 0;
   int num_workers = 1;
   bool is_chief = true;
-  /// "host:port" of worker 0, to whom all others connect.
+  /// "host:port" of worker 0, to which all others connect.
   std::string coordinator{};
 
   bool operator==(const WorkerPlace&) const = default;
 };
 
-/// Returns this process's place, or nothing where it is alone: the resolver has no cluster, or the process is an
-/// evaluator that the cluster does not list.
+/// Returns this process's place among the workers, or nothing where it is alone: the resolver has no cluster, or the
+/// process is an evaluator that the cluster does not list.
 ///
 /// Throws `c10::ValueError` where the resolver does not know its task, or the task is no worker.
 LOCKSTEP_API std::optional<WorkerPlace> worker_place(const ClusterResolver& resolver);

@@ -4,9 +4,8 @@
 namespace lockstep {
 
 HttpResponse http_request(const HttpRequest& request) {
-  LOCKSTEP_CHECK_IMPLEMENTED(false, "[http_request] lockstep was built without libcurl: url=", request.url,
-                             "; install libcurl4-openssl-dev and build again");
-  return {};
+  LOCKSTEP_THROW(c10::NotImplementedError, "[http_request] lockstep was built without libcurl: url=", request.url,
+                 "; install libcurl4-openssl-dev and build again");
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/cluster/launcher.h"
+#include "lockstep/cluster/multi_worker.h"
 #include "lockstep/cluster/resolvers/kubernetes.h"
 #include "lockstep/cluster/resolvers/mpi.h"
 #include "lockstep/cluster/resolvers/sagemaker.h"

@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-/// One description of a cluster that was looked for.
+/// A kind of cluster description that was looked for.
 struct LOCKSTEP_API ClusterCandidate {
   /// For example "TF_CONFIG" or "torchrun".
   std::string name{};
@@ -19,18 +19,18 @@ struct LOCKSTEP_API ClusterCandidate {
   std::string reason{};
 };
 
-/// What was looked for, and what was found.
+/// The chosen resolver, and all candidates.
 struct LOCKSTEP_API ClusterChoice {
   std::shared_ptr<ClusterResolver> resolver{};
-  /// In the order of looking; what comes after the chosen one was not looked for.
+  /// In order of precedence; candidates after the chosen one were not examined.
   std::vector<ClusterCandidate> candidates{};
 };
 
-/// Finds the description of a cluster that the environment holds: TF_CONFIG, which always wins, then the variables of
-/// torchrun, Open MPI's mpirun, a step of Slurm, other MPI launchers, an indexed Job of Kubernetes, and SageMaker.
-/// Launchers count from two tasks on: one alone needs nobody. Where nothing is found, the resolver has no cluster.
+/// Chooses the resolver by the environment: TF_CONFIG, which has precedence, then the variables of torchrun, Open MPI's
+/// mpirun, a Slurm step, other MPI launchers, an indexed Job of Kubernetes, and SageMaker. A launcher with a single
+/// task is ignored. Where nothing is found, the resolver has no cluster.
 ///
-/// Throws what the resolver throws where a description is found and wrong.
+/// Throws as the chosen resolver does where its description is invalid.
 LOCKSTEP_API ClusterChoice choose_cluster(const Environment& variables = {});
 
 /// Returns the resolver of `choose_cluster`.

@@ -1,6 +1,9 @@
 #include "lockstep/cluster/service.h"
 
+#include <algorithm>
 #include <cctype>
+#include <string_view>
+#include <utility>
 
 #include "lockstep/base/error.h"
 
@@ -19,8 +22,25 @@ std::string request_text(const HttpClient& client, const HttpRequest& request) {
 Json request_json(const HttpClient& client, const HttpRequest& request) {
   Json answer = parse_json(request.url, request_text(client, request));
   LOCKSTEP_CHECK_CONTEXT(answer.is_object(), "[http_request] the service must answer with an object: url=", request.url,
-                         ", answer=", answer.dump().substr(0, 500));
+                         ", answer is of type ", answer.type_name());
   return answer;
+}
+
+void check_can_carry_token(const std::string& url) {
+  constexpr std::string_view kScheme = "https://";
+  const bool is_https = url.size() > kScheme.size() &&
+                        std::equal(kScheme.begin(), kScheme.end(), url.begin(),
+                                   [](char expected, unsigned char given) { return expected == std::tolower(given); });
+  LOCKSTEP_CHECK_VALUE(is_https, "[http_request] a token is sent by https only: url=", url,
+                       "; give the https address of the service");
+}
+
+HttpRequest request_with_token(const std::string& url, const std::string& token) {
+  check_can_carry_token(url);
+  HttpRequest request;
+  request.url = url;
+  request.headers = {"Authorization: Bearer " + token};
+  return request;
 }
 
 std::string url_escaped(const std::string& text) {
@@ -34,6 +54,35 @@ std::string url_escaped(const std::string& text) {
     }
   }
   return result;
+}
+
+GoogleApi::GoogleApi(HttpClient client, std::string metadata)
+    : client_(std::move(client)), metadata_(std::move(metadata)) {}
+
+std::string GoogleApi::metadata_text(const std::string& path) const {
+  HttpRequest request;
+  request.url = metadata_ + "/computeMetadata/v1/" + path;
+  request.headers = {"Metadata-Flavor: Google"};
+  return request_text(client_, request);
+}
+
+std::string GoogleApi::project() const { return metadata_text("project/project-id"); }
+
+std::string GoogleApi::zone() const {
+  const std::string path = metadata_text("instance/zone");  // projects/NUMBER/zones/ZONE
+  return path.substr(path.rfind('/') + 1);
+}
+
+Json GoogleApi::ask(const std::string& url, const std::string& body) const {
+  check_can_carry_token(url);
+  const std::string answer = metadata_text("instance/service-accounts/default/token");
+  const std::string token = text_at(parse_json("account token", answer), {"access_token"});
+  LOCKSTEP_CHECK_CONTEXT(!token.empty(),
+                         "[http_request] the metadata service must give a token of this machine's account: metadata=",
+                         metadata_, "; attach a service account to the machine");
+  HttpRequest request = request_with_token(url, token);
+  request.body = body;
+  return request_json(client_, request);
 }
 
 }  // namespace lockstep::detail

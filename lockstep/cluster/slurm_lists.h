@@ -9,8 +9,8 @@
 /// The two list forms of Slurm's variables.
 namespace lockstep {
 
-/// Expands a list of hosts: "n[1-2],m5,o[08-10,12]" is n1 n2 m5 o08 o09 o10 o12. Order and repetitions are kept, and
-/// numbers are as wide as the first of their range. A name may have several brackets, one of them at its end:
+/// Expands a list of hosts: "n[1-2],m5,o[08-10,12]" is n1 n2 m5 o08 o09 o10 o12. Order and repetitions are preserved,
+/// and numbers are as wide as the first of their range. A name may have several brackets, one of them at its end:
 /// "r[1-2]n[1-4]", where the last counts fastest. Throws `c10::ValueError` for anything else, and for more than a
 /// million hosts.
 LOCKSTEP_API std::vector<std::string> expand_hostlist(std::string_view text);

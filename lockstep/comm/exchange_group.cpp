@@ -4,20 +4,67 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include "lockstep/comm/group.h"
 #include "lockstep/comm/reduce/device_reduce.h"
 #include "lockstep/comm/reduce/reduce_kernel.h"
+#include "lockstep/comm/rendezvous.h"
 
 namespace lockstep::comm {
 namespace {
 
 bool on_cpu(at::TensorList tensors) { return tensors.empty() || tensors[0].is_cpu(); }
 
+/// Reduces the part [begin, end) of the concatenation, in bytes, over `flats` into the outputs of `targets`.
+void reduce_part(std::span<const FlatTensors* const> flats, std::span<const FlatTensors* const> targets, ReduceOp op,
+                 int64_t begin, int64_t end) {
+  c10::SmallVector<const void*, 16> inputs(flats.size());
+  c10::SmallVector<void*, 16> outputs(targets.size());
+  const auto pieces = flats[0]->pieces();
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const auto& piece = pieces[i];
+    const auto width = static_cast<int64_t>(c10::elementSize(piece.dtype));
+    const int64_t from = std::max(begin - piece.offset, int64_t(0));
+    const int64_t to = std::min(end - piece.offset, piece.count * width);
+    if (from >= to) continue;
+    for (size_t r = 0; r < flats.size(); ++r) inputs[r] = flats[r]->pieces()[i].input + from;
+    for (size_t r = 0; r < targets.size(); ++r) outputs[r] = targets[r]->pieces()[i].output + from;
+    const auto kernel = reduce_kernel(piece.dtype, op, flats.size());
+    kernel({inputs.data(), inputs.size()}, {outputs.data(), outputs.size()}, (to - from) / width);
+  }
+}
+
+/// Ranks are threads of one process: each publishes pointers to its tensors.
+class LocalGroup final : public ExchangeGroup {
+ public:
+  LocalGroup(std::shared_ptr<Rendezvous> rendezvous, int rank) : rendezvous_(std::move(rendezvous)), rank_(rank) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return rendezvous_->size(); }
+  const std::string& name() const override { return rendezvous_->name(); }
+
+ protected:
+  void run_collective(const CollectiveCall& call, const FlatTensors* flat, const CommunicationOptions& options,
+                      c10::function_ref<void(const PublishedCalls&)> work) override {
+    CollectiveCall mine = call;
+    mine.payload = const_cast<FlatTensors*>(flat);
+    CollectiveScope scope(*rendezvous_, rank_, mine, options.timeout());
+    c10::SmallVector<const FlatTensors*, 16> flats;
+    if (flat != nullptr) {
+      for (const CollectiveCall* other : scope.calls())
+        flats.push_back(static_cast<const FlatTensors*>(other->payload));
+    }
+    scope.run([&] { work({scope.calls(), {flats.data(), flats.size()}}); });
+  }
+
+ private:
+  std::shared_ptr<Rendezvous> rendezvous_;
+  int rank_;
+};
+
 }  // namespace
 
 int64_t part_begin(int64_t bytes, int rank, int size) {
-  const int64_t lines = bytes / Parcel::kAlignment;
-  return (lines / size * rank + std::min<int64_t>(rank, lines % size)) * Parcel::kAlignment;
+  const int64_t lines = bytes / FlatTensors::kAlignment;
+  return (lines / size * rank + std::min<int64_t>(rank, lines % size)) * FlatTensors::kAlignment;
 }
 
 void ExchangeGroup::do_all_reduce(at::TensorList inputs, at::TensorList outputs, ReduceOp op,
@@ -27,8 +74,8 @@ void ExchangeGroup::do_all_reduce(at::TensorList inputs, at::TensorList outputs,
 
 std::vector<at::Tensor> ExchangeGroup::do_all_reduce_sparse(at::TensorList inputs, ReduceOp op,
                                                             const CommunicationOptions& options) {
-  const Call call{.operation = "all_reduce", .inputs = inputs, .reduce_op = op};
-  return exchange(call, options, [&](std::span<const Call* const> calls, size_t i) {
+  const CollectiveCall call{.operation = "all_reduce", .inputs = inputs, .reduce_op = op};
+  return exchange(call, options, [&](std::span<const CollectiveCall* const> calls, size_t i) {
     return concatenate_sparse(calls, i, op, inputs[i].device());
   });
 }
@@ -42,9 +89,9 @@ void ExchangeGroup::do_broadcast(at::TensorList inputs, at::TensorList outputs, 
                                  const CommunicationOptions& options) {
   const at::NoGradGuard no_grad;
   synchronize(inputs);
-  const Call call{
+  const CollectiveCall call{
       .operation = "broadcast", .inputs = inputs, .outputs = outputs, .root = root, .only_root_is_read = true};
-  meet(call, nullptr, options, [&](const Gathering& all) {
+  run_collective(call, nullptr, options, [&](const PublishedCalls& all) {
     const auto source = all.calls[static_cast<size_t>(root)]->inputs;
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (!outputs[i].is_same(source[i])) outputs[i].copy_(source[i]);
@@ -55,16 +102,18 @@ void ExchangeGroup::do_broadcast(at::TensorList inputs, at::TensorList outputs, 
 
 std::vector<at::Tensor> ExchangeGroup::do_all_gather(at::TensorList inputs, int64_t dim,
                                                      const CommunicationOptions& options) {
-  const Call call{.operation = "all_gather", .inputs = inputs, .free_dimension = dim};
-  return exchange(call, options, [&](std::span<const Call* const> calls, size_t i) {
+  const auto caller = CallerOperation::current_or("all_gather");
+  const CollectiveCall call{
+      .operation = caller.name, .inputs = inputs, .reduce_op = caller.reduce_op, .free_dimension = dim};
+  return exchange(call, options, [&](std::span<const CollectiveCall* const> calls, size_t i) {
     return concatenate(calls, i, dim, inputs[i].device());
   });
 }
 
 std::vector<at::Tensor> ExchangeGroup::do_gather(at::TensorList inputs, int64_t dim, int root,
                                                  const CommunicationOptions& options) {
-  const Call call{.operation = "gather", .inputs = inputs, .root = root, .free_dimension = dim};
-  auto results = exchange(call, options, [&](std::span<const Call* const> calls, size_t i) {
+  const CollectiveCall call{.operation = "gather", .inputs = inputs, .root = root, .free_dimension = dim};
+  auto results = exchange(call, options, [&](std::span<const CollectiveCall* const> calls, size_t i) {
     return rank() == root ? concatenate(calls, i, dim, inputs[i].device()) : at::Tensor();
   });
   if (rank() != root) results.clear();
@@ -74,78 +123,88 @@ std::vector<at::Tensor> ExchangeGroup::do_gather(at::TensorList inputs, int64_t 
 void ExchangeGroup::do_reduce_scatter(const at::Tensor& input, const at::Tensor& output, ReduceOp op,
                                       const CommunicationOptions& options) {
   const auto share = row_share(input.size(0), rank(), size());
-  const Call call{.operation = "reduce_scatter", .inputs = at::TensorList(&input, 1), .reduce_op = op};
+  const CollectiveCall call{.operation = "reduce_scatter", .inputs = at::TensorList(&input, 1), .reduce_op = op};
   if (!input.is_cpu()) {
     const at::NoGradGuard no_grad;
-    const auto whole = exchange(call, options, [&](std::span<const Call* const> calls, size_t i) {
+    const auto whole = exchange(call, options, [&](std::span<const CollectiveCall* const> calls, size_t i) {
       return reduce_on_device(calls, i, op, input.device());
     });
     output.copy_(whole[0].narrow(0, share.begin, share.count));
     return;
   }
-  const Parcel parcel(call.inputs, {});
-  meet(call, &parcel, options, [&](const Gathering& all) {
+  const FlatTensors flat(call.inputs, {});
+  run_collective(call, &flat, options, [&](const PublishedCalls& all) {
     if (output.numel() == 0) return;
     const int64_t skip = share.begin * (input.numel() / input.size(0)) * static_cast<int64_t>(input.element_size());
     c10::SmallVector<const void*, 16> parts;
-    for (const Parcel* other : all.parcels) parts.push_back(other->pieces()[0].input + skip);
+    for (const FlatTensors* other : all.flats) parts.push_back(other->pieces()[0].input + skip);
     void* const target = output.data_ptr();
     reduce_kernel(input.scalar_type(), op, parts.size())({parts.data(), parts.size()}, {&target, 1}, output.numel());
   });
 }
 
 void ExchangeGroup::do_barrier(const CommunicationOptions& options) {
-  meet({.operation = "barrier"}, nullptr, options, [](const Gathering&) {});
+  run_collective({.operation = "barrier"}, nullptr, options, [](const PublishedCalls&) {});
 }
 
-void ExchangeGroup::reduce(const Call& call, const CommunicationOptions& options) {
+void ExchangeGroup::reduce(const CollectiveCall& call, const CommunicationOptions& options) {
   if (!on_cpu(call.inputs)) return reduce_on_devices(call, options);
-  const Parcel parcel(call.inputs, call.outputs);
-  reduce_on_cpu(call, parcel, options);
-  parcel.deliver();
+  const FlatTensors flat(call.inputs, call.outputs);
+  reduce_on_cpu(call, flat, options);
+  flat.deliver();
 }
 
-void ExchangeGroup::reduce_through_cpu(const Call& call, const CommunicationOptions& options) {
+void ExchangeGroup::reduce_through_cpu(const CollectiveCall& call, const CommunicationOptions& options) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> copies;
   for (const at::Tensor& input : call.inputs) copies.push_back(input.detach().to(at::kCPU));
-  Call on_cpu = call;
+  CollectiveCall on_cpu = call;
   on_cpu.inputs = copies;
   on_cpu.outputs = call.outputs.empty() ? at::ArrayRef<at::Tensor>() : at::ArrayRef<at::Tensor>(copies);
-  const Parcel parcel(on_cpu.inputs, on_cpu.outputs);
-  reduce_on_cpu(on_cpu, parcel, options);
-  parcel.deliver();
+  const FlatTensors flat(on_cpu.inputs, on_cpu.outputs);
+  reduce_on_cpu(on_cpu, flat, options);
+  flat.deliver();
   for (size_t i = 0; i < call.outputs.size(); ++i) call.outputs[i].copy_(copies[i]);
 }
 
-void ExchangeGroup::reduce_on_devices(const Call& call, const CommunicationOptions& options) {
+void ExchangeGroup::reduce_on_devices(const CollectiveCall& call, const CommunicationOptions& options) {
   const at::NoGradGuard no_grad;
-  const auto results = exchange(call, options, [&](std::span<const Call* const> calls, size_t i) {
+  const auto results = exchange(call, options, [&](std::span<const CollectiveCall* const> calls, size_t i) {
     return call.outputs.empty() ? at::Tensor() : reduce_on_device(calls, i, call.reduce_op, call.outputs[i].device());
   });
   for (size_t i = 0; i < call.outputs.size(); ++i) call.outputs[i].copy_(results[i]);
 }
 
-void ExchangeGroup::reduce_on_cpu(const Call& call, const Parcel& parcel, const CommunicationOptions& options) {
-  meet(call, &parcel, options, [&](const Gathering& all) {
-    const auto targets = call.root < 0 ? all.parcels : all.parcels.subspan(static_cast<size_t>(call.root), 1);
-    reduce_part(all.parcels, targets, call.reduce_op, part_begin(parcel.bytes(), rank(), size()),
-                part_begin(parcel.bytes(), rank() + 1, size()));
+void ExchangeGroup::reduce_on_cpu(const CollectiveCall& call, const FlatTensors& flat,
+                                  const CommunicationOptions& options) {
+  run_collective(call, &flat, options, [&](const PublishedCalls& all) {
+    const auto targets = call.root < 0 ? all.flats : all.flats.subspan(static_cast<size_t>(call.root), 1);
+    reduce_part(all.flats, targets, call.reduce_op, part_begin(flat.bytes(), rank(), size()),
+                part_begin(flat.bytes(), rank() + 1, size()));
   });
 }
 
-/// Makes one new tensor for each input out of the inputs of all ranks; device work is complete before anyone goes on.
+/// Makes one new tensor for each input from the inputs of all ranks. Device work is complete before any rank returns.
 template <typename Make>
-std::vector<at::Tensor> ExchangeGroup::exchange(const Call& call, const CommunicationOptions& options, Make make) {
+std::vector<at::Tensor> ExchangeGroup::exchange(const CollectiveCall& call, const CommunicationOptions& options,
+                                                Make make) {
   const at::NoGradGuard no_grad;
   synchronize(call.inputs);
   std::vector<at::Tensor> results;
   results.reserve(call.inputs.size());
-  meet(call, nullptr, options, [&](const Gathering& all) {
+  run_collective(call, nullptr, options, [&](const PublishedCalls& all) {
     for (size_t i = 0; i < call.inputs.size(); ++i) results.push_back(make(all.calls, i));
     synchronize(call.inputs);
   });
   return results;
+}
+
+std::vector<Group> make_local_groups(const std::shared_ptr<Rendezvous>& rendezvous) {
+  std::vector<Group> groups;
+  for (int rank = 0; rank < rendezvous->size(); ++rank) {
+    groups.emplace_back(std::make_shared<LocalGroup>(rendezvous, rank));
+  }
+  return groups;
 }
 
 }  // namespace lockstep::comm

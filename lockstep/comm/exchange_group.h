@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -7,21 +8,26 @@
 #include <c10/core/Device.h>  // before FunctionRef.h, which needs what it includes
 #include <c10/util/FunctionRef.h>
 
-#include "lockstep/comm/call.h"
+#include "lockstep/api.h"
+#include "lockstep/comm/collective_call.h"
+#include "lockstep/comm/group.h"
 #include "lockstep/comm/group_impl.h"
-#include "lockstep/comm/reduce/parcel.h"
+#include "lockstep/comm/reduce/flat_tensors.h"
 
 namespace lockstep::comm {
 
-/// What the ranks of a group have laid open to each other, in rank order.
-struct Gathering {
-  std::span<const Call* const> calls;
+class Rendezvous;
+
+/// What the ranks of a group have published to each other, in rank order.
+struct PublishedCalls {
+  std::span<const CollectiveCall* const> calls;
   /// Empty where the call reduces nothing.
-  std::span<const Parcel* const> parcels;
+  std::span<const FlatTensors* const> flats;
 };
 
-/// The collectives of a group whose ranks can look at each other's tensors; how they come to do so is what a backend
-/// adds.
+/// The collectives of a group whose ranks can read each other's tensors. How they come to do so is up to the engine:
+/// threads of one process publish pointers (`make_local_groups`), processes of one machine map each other's memory, and
+/// others send messages.
 ///
 /// Reductions are divided: each rank reduces its own part over all ranks and writes it to all of them.
 class ExchangeGroup : public GroupImpl {
@@ -43,25 +49,31 @@ class ExchangeGroup : public GroupImpl {
   void do_barrier(const CommunicationOptions& options) override;
 
  protected:
-  /// Calls `work` when all ranks have come with an equal call, and returns when all have done theirs. Between the two,
-  /// every rank may read what any rank's call and parcel refer to, and write where the rule of the collective says.
-  virtual void meet(const Call& call, const Parcel* parcel, const CommunicationOptions& options,
-                    c10::function_ref<void(const Gathering&)> work) = 0;
-
+  /// Calls `work` when all ranks have arrived with an equal call, and returns when all ranks have done their work.
+  /// While it runs, a rank may read what any rank's call and flat tensors refer to, and write where the rule of the
+  /// collective says.
+  virtual void run_collective(const CollectiveCall& call, const FlatTensors* flat, const CommunicationOptions& options,
+                              c10::function_ref<void(const PublishedCalls&)> work) = 0;
   /// Reduces tensors on the CPU into the outputs of the call's root, or of all ranks where it has none.
-  virtual void reduce_on_cpu(const Call& call, const Parcel& parcel, const CommunicationOptions& options);
-  /// The same for tensors on other devices.
-  virtual void reduce_on_devices(const Call& call, const CommunicationOptions& options);
-  /// A way to do so: through copies on the CPU.
-  void reduce_through_cpu(const Call& call, const CommunicationOptions& options);
+  virtual void reduce_on_cpu(const CollectiveCall& call, const FlatTensors& flat, const CommunicationOptions& options);
+  /// Reduces tensors on other devices into the outputs of the call's root, or of all ranks where it has none.
+  virtual void reduce_on_devices(const CollectiveCall& call, const CommunicationOptions& options);
+  /// Reduces tensors on other devices through copies on the CPU.
+  void reduce_through_cpu(const CollectiveCall& call, const CommunicationOptions& options);
 
  private:
-  void reduce(const Call& call, const CommunicationOptions& options);
+  void reduce(const CollectiveCall& call, const CommunicationOptions& options);
   template <typename Make>
-  std::vector<at::Tensor> exchange(const Call& call, const CommunicationOptions& options, Make make);
+  std::vector<at::Tensor> exchange(const CollectiveCall& call, const CommunicationOptions& options, Make make);
 };
 
-/// Where the part of `rank` of `size` begins in a concatenation of `bytes`; parts begin on cache lines.
+/// Returns where the part of `rank` of `size` begins in a concatenation of `bytes`. Parts begin on cache lines.
 int64_t part_begin(int64_t bytes, int rank, int size);
+
+/// Makes one group handle for each rank of `rendezvous`; ranks are threads of this process.
+///
+/// Nothing is copied on the way: ranks publish pointers to their tensors, each reduces its own part over all of them
+/// and writes it to all. Tensors may live on the CPU or on CUDA devices.
+LOCKSTEP_API std::vector<Group> make_local_groups(const std::shared_ptr<Rendezvous>& rendezvous);
 
 }  // namespace lockstep::comm

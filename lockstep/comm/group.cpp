@@ -7,6 +7,7 @@
 
 #include "lockstep/base/dtype_name.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/call_options.h"
 #include "lockstep/comm/group_impl.h"
 
 namespace lockstep::comm {
@@ -128,11 +129,41 @@ void check_in_place_mean(const Where& where, at::TensorList tensors, ReduceOp op
 
 bool is_sparse(const at::Tensor& tensor) { return tensor.layout() == at::kSparse; }
 
+void check_implementation(const Where& where, at::TensorList tensors, const CommunicationOptions& options) {
+  options.validate();
+  if (options.implementation != CommunicationImplementation::Nccl || tensors.empty()) return;
+  LOCKSTEP_CHECK_VALUE(tensors[0].is_cuda(), "[", where.operation,
+                       "] NCCL works on GPUs only: implementation=NCCL, device=", tensors[0].device(), where,
+                       "; use AUTO or RING");
+  LOCKSTEP_CHECK_IMPLEMENTED(where.group.size() == 1 || where.group.uses_nccl(), "[", where.operation,
+                             "] NCCL is not the engine of this group: implementation=NCCL", where,
+                             "; use AUTO, or give NCCL to MultiWorkerMirroredStrategy");
+}
+
+/// Reduces dense tensors on all ranks, pack by pack.
+void reduce_in_packs(GroupImpl& group, at::TensorList inputs, at::TensorList outputs, ReduceOp op,
+                     const CommunicationOptions& options) {
+  write_results(inputs, outputs, options, [&](at::TensorList from, at::TensorList to) {
+    for_each_pack(from, to, options,
+                  [&](at::TensorList pack, at::TensorList target) { group.do_all_reduce(pack, target, op, options); });
+  });
+}
+
+/// Reduces dense tensors on the root, pack by pack.
+void reduce_to_root(GroupImpl& group, at::TensorList inputs, at::TensorList outputs, ReduceOp op, int root,
+                    const CommunicationOptions& options) {
+  write_results(inputs, outputs, options, [&](at::TensorList from, at::TensorList to) {
+    for_each_pack(from, to, options, [&](at::TensorList pack, at::TensorList target) {
+      group.do_reduce(pack, target, op, root, options);
+    });
+  });
+}
+
 /// Reduces lists of dense tensors into new ones.
 std::vector<at::Tensor> reduce_dense(GroupImpl& group, at::TensorList inputs, ReduceOp op,
                                      const CommunicationOptions& options) {
   auto outputs = empty_as(inputs);
-  group.do_all_reduce(inputs, outputs, op, options);
+  reduce_in_packs(group, inputs, outputs, op, options);
   return outputs;
 }
 
@@ -162,7 +193,7 @@ RowShare row_share(int64_t rows, int rank, int size) {
 }
 
 Group::Group(std::shared_ptr<GroupImpl> impl) : impl_(std::move(impl)) {
-  LOCKSTEP_ASSERT(impl_ != nullptr, "a group needs a backend");
+  LOCKSTEP_ASSERT(impl_ != nullptr, "a group needs an engine");
 }
 
 int Group::rank() const { return impl_->rank(); }
@@ -172,8 +203,8 @@ const std::string& Group::name() const { return impl_->name(); }
 std::vector<at::Tensor> Group::all_reduce(at::TensorList tensors, ReduceOp op,
                                           const CommunicationOptions& options) const {
   const Where where{"all_reduce", *impl_};
-  options.validate();
   check_tensors(where, tensors);
+  check_implementation(where, tensors, options);
   check_reducible(where, tensors, op);
   const bool sparse = std::any_of(tensors.begin(), tensors.end(), is_sparse);
   const auto inputs = as_means(tensors, op);
@@ -187,8 +218,8 @@ at::Tensor Group::all_reduce(const at::Tensor& tensor, ReduceOp op, const Commun
 
 void Group::all_reduce_(at::TensorList tensors, ReduceOp op, const CommunicationOptions& options) const {
   const Where where{"all_reduce_", *impl_};
-  options.validate();
   check_tensors(where, tensors);
+  check_implementation(where, tensors, options);
   check_reducible(where, tensors, op);
   check_in_place_mean(where, tensors, op);
   if (size() == 1) return;
@@ -198,22 +229,22 @@ void Group::all_reduce_(at::TensorList tensors, ReduceOp op, const Communication
     for (size_t i = 0; i < tensors.size(); ++i) tensors[i].copy_(results[i]);
     return;
   }
-  impl_->do_all_reduce(tensors, tensors, op, options);
+  reduce_in_packs(*impl_, tensors, tensors, op, options);
   mark_changed(tensors);
 }
 
 std::vector<at::Tensor> Group::reduce(at::TensorList tensors, int root, ReduceOp op,
                                       const CommunicationOptions& options) const {
   const Where where{"reduce", *impl_};
-  options.validate();
   check_root(where, root);
   check_tensors(where, tensors);
+  check_implementation(where, tensors, options);
   check_dense(where, tensors);
   check_reducible(where, tensors, op);
   const auto inputs = as_means(tensors, op);
   if (size() == 1) return copies_of(inputs);
   const auto outputs = rank() == root ? empty_as(inputs) : std::vector<at::Tensor>();
-  impl_->do_reduce(inputs, outputs, op, root, options);
+  reduce_to_root(*impl_, inputs, outputs, op, root, options);
   return outputs;
 }
 
@@ -223,27 +254,28 @@ at::Tensor Group::reduce(const at::Tensor& tensor, int root, ReduceOp op, const 
 
 void Group::reduce_(at::TensorList tensors, int root, ReduceOp op, const CommunicationOptions& options) const {
   const Where where{"reduce_", *impl_};
-  options.validate();
   check_root(where, root);
   check_tensors(where, tensors);
+  check_implementation(where, tensors, options);
   check_dense(where, tensors);
   check_reducible(where, tensors, op);
   check_in_place_mean(where, tensors, op);
   if (size() == 1) return;
   const bool gets = rank() == root;
-  impl_->do_reduce(tensors, gets ? tensors : at::TensorList(), op, root, options);
+  reduce_to_root(*impl_, tensors, gets ? tensors : at::TensorList(), op, root, options);
   if (gets) mark_changed(tensors);
 }
 
 std::vector<at::Tensor> Group::broadcast(at::TensorList tensors, int root, const CommunicationOptions& options) const {
   const Where where{"broadcast", *impl_};
-  options.validate();
   check_root(where, root);
   check_tensors(where, tensors);
+  check_implementation(where, tensors, options);
   check_dense(where, tensors);
   if (size() == 1) return copies_of(tensors);
   auto outputs = empty_as(tensors);
-  impl_->do_broadcast(tensors, outputs, root, options);
+  write_results(tensors, outputs, options,
+                [&](at::TensorList from, at::TensorList to) { impl_->do_broadcast(from, to, root, options); });
   return outputs;
 }
 
@@ -253,21 +285,24 @@ at::Tensor Group::broadcast(const at::Tensor& tensor, int root, const Communicat
 
 void Group::broadcast_(at::TensorList tensors, int root, const CommunicationOptions& options) const {
   const Where where{"broadcast_", *impl_};
-  options.validate();
   check_root(where, root);
   check_tensors(where, tensors);
+  check_implementation(where, tensors, options);
   check_dense(where, tensors);
-  if (size() > 1) impl_->do_broadcast(tensors, tensors, root, options);
+  if (size() == 1) return;
+  write_results(tensors, tensors, options,
+                [&](at::TensorList from, at::TensorList to) { impl_->do_broadcast(from, to, root, options); });
 }
 
 std::vector<at::Tensor> Group::all_gather(at::TensorList tensors, int64_t dim,
                                           const CommunicationOptions& options) const {
   const Where where{"all_gather", *impl_};
-  options.validate();
   check_tensors(where, tensors);
+  check_implementation(where, tensors, options);
   check_dense(where, tensors);
   dim = check_dim(where, tensors, dim);
-  return size() == 1 ? copies_of(tensors) : impl_->do_all_gather(tensors, dim, options);
+  if (size() == 1) return copies_of(tensors);
+  return make_results(tensors, options, [&](at::TensorList from) { return impl_->do_all_gather(from, dim, options); });
 }
 
 at::Tensor Group::all_gather(const at::Tensor& tensor, int64_t dim, const CommunicationOptions& options) const {
@@ -277,12 +312,14 @@ at::Tensor Group::all_gather(const at::Tensor& tensor, int64_t dim, const Commun
 std::vector<at::Tensor> Group::gather(at::TensorList tensors, int64_t dim, int root,
                                       const CommunicationOptions& options) const {
   const Where where{"gather", *impl_};
-  options.validate();
   check_root(where, root);
   check_tensors(where, tensors);
+  check_implementation(where, tensors, options);
   check_dense(where, tensors);
   dim = check_dim(where, tensors, dim);
-  return size() == 1 ? copies_of(tensors) : impl_->do_gather(tensors, dim, root, options);
+  if (size() == 1) return copies_of(tensors);
+  return make_results(tensors, options,
+                      [&](at::TensorList from) { return impl_->do_gather(from, dim, root, options); });
 }
 
 at::Tensor Group::gather(const at::Tensor& tensor, int64_t dim, int root, const CommunicationOptions& options) const {
@@ -291,8 +328,8 @@ at::Tensor Group::gather(const at::Tensor& tensor, int64_t dim, int root, const 
 
 at::Tensor Group::reduce_scatter(const at::Tensor& tensor, ReduceOp op, const CommunicationOptions& options) const {
   const Where where{"reduce_scatter", *impl_};
-  options.validate();
   check_tensors(where, list_of(tensor));
+  check_implementation(where, list_of(tensor), options);
   check_dense(where, list_of(tensor));
   check_reducible(where, list_of(tensor), op);
   LOCKSTEP_CHECK_VALUE(tensor.dim() >= 1, "[reduce_scatter] a scalar has no rows to share: shape=[]", where);
@@ -301,7 +338,8 @@ at::Tensor Group::reduce_scatter(const at::Tensor& tensor, ReduceOp op, const Co
   auto sizes = input.sizes().vec();
   sizes[0] = row_share(input.size(0), rank(), size()).count;
   auto output = at::empty(sizes, input.options().requires_grad(false));
-  impl_->do_reduce_scatter(input, output, op, options);
+  write_results(list_of(input), list_of(output), options,
+                [&](at::TensorList from, at::TensorList to) { impl_->do_reduce_scatter(from[0], to[0], op, options); });
   return output;
 }
 

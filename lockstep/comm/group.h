@@ -16,9 +16,8 @@ class GroupImpl;
 
 /// Collectives over the ranks of a group.
 ///
-///     std::vector<Group> groups = make_local_groups(rendezvous);   // one handle for each rank
-///     // on the thread of each rank:
-///     groups[rank].all_reduce_(gradients, "mean");
+///     // on the thread of each rank, with the handle of that rank:
+///     group.all_reduce_(gradients, "mean");
 ///
 /// Every rank makes the same calls in the same order with the same shapes; a difference is a CollectiveError on all of
 /// them. Results are the same bits on every rank and in every run: values are combined in one fixed binary tree over
@@ -63,13 +62,14 @@ class LOCKSTEP_API Group {
                                      const CommunicationOptions& options = {}) const;
   at::Tensor all_gather(const at::Tensor& tensor, int64_t dim = 0, const CommunicationOptions& options = {}) const;
 
-  /// The same on `root` alone; other ranks get an empty list, or an undefined tensor.
+  /// Concatenates the tensors of all ranks along `dim` on `root` alone; other ranks get an empty list, or an undefined
+  /// tensor.
   std::vector<at::Tensor> gather(at::TensorList tensors, int64_t dim, int root,
                                  const CommunicationOptions& options = {}) const;
   at::Tensor gather(const at::Tensor& tensor, int64_t dim, int root, const CommunicationOptions& options = {}) const;
 
-  /// Reduces over all ranks and leaves each rank its share of the rows; the first ranks take one more where the number
-  /// of rows is no multiple of the number of ranks.
+  /// Reduces over all ranks and leaves each rank its share of the rows. Where the number of rows is no multiple of the
+  /// number of ranks, the first ranks get one row more.
   at::Tensor reduce_scatter(const at::Tensor& tensor, ReduceOp op = ReduceOp::Sum,
                             const CommunicationOptions& options = {}) const;
 
@@ -80,11 +80,12 @@ class LOCKSTEP_API Group {
   std::shared_ptr<GroupImpl> impl_;
 };
 
-/// The rows that `rank` of `size` takes of `rows`: first row and number.
+/// A range of rows.
 struct LOCKSTEP_API RowShare {
   int64_t begin = 0;
   int64_t count = 0;
 };
+/// Returns the rows that `rank` of `size` gets of `rows`.
 LOCKSTEP_API RowShare row_share(int64_t rows, int rank, int size);
 
 }  // namespace lockstep::comm

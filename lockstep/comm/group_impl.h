@@ -10,10 +10,10 @@
 
 namespace lockstep::comm {
 
-/// What a backend implements: the collectives of one rank, on arguments that Group has checked.
+/// What an engine implements: the collectives of one rank, on arguments that Group has checked.
 ///
 /// Groups of one rank never get here. `outputs` have the shapes and dtypes of `inputs` and may be the same tensors;
-/// nothing else overlaps. A list holds dense tensors only, or sparse ones only where a method says so.
+/// nothing else overlaps. A list holds dense tensors, or sparse ones where a method says so.
 class GroupImpl {
  public:
   virtual ~GroupImpl() = default;
@@ -21,6 +21,8 @@ class GroupImpl {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual const std::string& name() const = 0;
+  /// Whether NCCL carries tensors of GPUs.
+  virtual bool uses_nccl() const { return false; }
 
   virtual void do_all_reduce(at::TensorList inputs, at::TensorList outputs, ReduceOp op,
                              const CommunicationOptions& options) = 0;

@@ -17,9 +17,9 @@ namespace lockstep {
 class LOCKSTEP_API CommunicationImplementation {
  public:
   enum Kind {
-    /// The fastest that works for the tensors at hand.
+    /// The fastest that works for the tensors of the call.
     Auto,
-    /// Exchange between CPUs, or through them.
+    /// Exchange through the memory of CPUs.
     Ring,
     /// NVIDIA's library between GPUs.
     Nccl,
@@ -41,10 +41,15 @@ class LOCKSTEP_API CommunicationImplementation {
 LOCKSTEP_API std::ostream& operator<<(std::ostream& out, CommunicationImplementation implementation);
 
 struct LOCKSTEP_API CommunicationOptions {
-  /// Gathers small tensors into packs that are at least this large; 0 makes one pack of all.
+  /// Reductions of many tensors are made in packs: a pack is closed as soon as it is larger than this. 0 makes one pack
+  /// of all. Given to a strategy of several workers, it is also the size of the buckets in which gradients are sent
+  /// while backward computes others; 0 means 4 MiB there. Gradients that replicas read in place (one process, or shared
+  /// memory) are not packed.
   int64_t bytes_per_pack = 0;
-  /// How long a rank waits for the others; nothing takes the group's own limit, 0 or less the largest one.
+  /// How long a rank waits for the others; without a value the group's limit holds; 0 or less is the largest limit.
   std::optional<double> timeout_seconds = std::nullopt;
+  /// Given to a strategy of several workers, it chooses the engine. Given to a call, RING exchanges tensors of GPUs as
+  /// copies on the CPU; NCCL is an error where it does not carry the call. The compiler of XLA devices chooses itself.
   CommunicationImplementation implementation = CommunicationImplementation::Auto;
 
   bool operator==(const CommunicationOptions&) const = default;
@@ -55,7 +60,7 @@ struct LOCKSTEP_API CommunicationOptions {
   /// Returns these options, with the fields of `other` that differ from their defaults in their place.
   CommunicationOptions merge(const CommunicationOptions& other) const;
 
-  /// The limit of one wait, or zero where the group's own holds.
+  /// The limit of one wait, or zero where the group's limit holds.
   std::chrono::milliseconds timeout() const;
 };
 

@@ -22,7 +22,7 @@ struct LOCKSTEP_API Pack {
 /// With 0 all go into one pack, which is empty for an empty list.
 LOCKSTEP_API std::vector<Pack> group_by_size(std::span<const uint64_t> bytes, int64_t bytes_per_pack);
 
-/// The same for the sizes of tensors.
+/// Cuts a list of tensors into packs by their sizes in bytes.
 LOCKSTEP_API std::vector<Pack> group_by_size(at::TensorList tensors, int64_t bytes_per_pack);
 
 }  // namespace lockstep::comm

@@ -15,16 +15,16 @@ namespace lockstep::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using detail::Backoff;
 using detail::Patience;
 using detail::relax_core;
+using detail::spin_then_sleep;
 
 constexpr uint64_t kFailed = 1ull << 63;
 constexpr uint64_t kUnknown = ~0ull;
 constexpr Clock::duration kReminder = std::chrono::seconds(60);
 constexpr auto kDefaultTimeout = std::chrono::minutes(30);
 
-/// Why a rank will not come again in this round.
+/// Why a rank will not arrive again in this round.
 enum Presence : int { kHere, kReturned, kThrew };
 
 std::string message_of(const std::exception_ptr& cause) {
@@ -40,33 +40,30 @@ std::string message_of(const std::exception_ptr& cause) {
   }
 }
 
-[[noreturn]] void throw_collective(const std::string& text) {
-  throw CollectiveError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, text);
-}
+[[noreturn]] void throw_collective(const std::string& text) { LOCKSTEP_THROW(CollectiveError, text); }
 
 struct alignas(128) Slot {
   // Published by the rank before it counts itself as arrived, read by the others after all have arrived.
-  std::atomic<const Call*> call{nullptr};
+  std::atomic<const CollectiveCall*> call{nullptr};
   std::atomic<uint64_t> fingerprint{0};
   std::atomic<uint64_t> arrived{0};
   std::atomic<int> presence{kHere};
   std::exception_ptr cause;
 
-  // The rank's own.
+  // Used by the rank alone.
   alignas(128) std::atomic<uint64_t> generation{0};
   std::atomic<uint64_t> sequence{0};
   std::atomic<bool> inside{false};
-  std::vector<const Call*> calls;
+  std::vector<const CollectiveCall*> calls;
   Patience patience;
 };
 
 }  // namespace
 
-// Note: one decision per generation. `arrivals` counts the ranks that have come, and carries the failure bit, so all
-// changes of it have one order: a generation takes place if and only if its last rank was counted before the bit was
-// set. `failed_at` keeps the count of that moment. Ranks that are in a generation which takes place read each other's
-// calls, so `depart` waits for all of them whatever happens; ranks of a generation that failed have looked at nothing
-// and may go at once.
+// One decision per generation: `arrivals` counts the ranks that have arrived and carries the failure bit, so all its
+// changes have one order. A generation takes place if and only if its last rank was counted before the bit was set;
+// `failed_at` stores the count of that moment. Ranks of a generation that takes place read each other's calls, so
+// `depart` always waits for all of them. Ranks of a generation that failed have read nothing and return at once.
 struct Rendezvous::State {
   State(int size, std::string name)
       : size(static_cast<uint64_t>(size)), name(std::move(name)), recorder(size), slots(this->size) {
@@ -89,17 +86,17 @@ struct Rendezvous::State {
   std::condition_variable wake;
   std::exception_ptr abort_cause;
 
-  enum class Outcome { kWait, kGo, kFail };
+  enum class Outcome { Wait, Go, Fail };
 
   Outcome outcome(uint64_t target) const {
     const uint64_t word = arrivals.load(std::memory_order_seq_cst);
-    if ((word & kFailed) == 0) return word >= target ? Outcome::kGo : Outcome::kWait;
+    if ((word & kFailed) == 0) return word >= target ? Outcome::Go : Outcome::Wait;
     uint64_t count = failed_at.load(std::memory_order_acquire);
     while (count == kUnknown) {
       relax_core();
       count = failed_at.load(std::memory_order_acquire);
     }
-    return count >= target ? Outcome::kGo : Outcome::kFail;
+    return count >= target ? Outcome::Go : Outcome::Fail;
   }
 
   void wake_sleepers() {
@@ -139,22 +136,14 @@ struct Rendezvous::State {
     aborted.store(true, std::memory_order_release);
   }
 
-  /// Waits until `ready`, spinning first; false at the deadline. `remind` is called while it takes long.
+  /// Waits until `ready`, spinning first; false at the deadline. `remind` is called once a minute.
   template <typename Ready, typename Remind>
   bool wait(Patience& patience, Ready ready, Clock::duration limit, Remind remind) {
-    Backoff backoff(patience);
-    while (!ready()) {
-      if (!backoff.pause()) return sleep(ready, limit, remind);
-    }
-    return true;
-  }
-
-  template <typename Ready, typename Remind>
-  bool sleep(Ready ready, Clock::duration limit, Remind remind) {
     Clock::duration left = limit;
-    bool done = false;
-    while (!done && left > Clock::duration::zero()) {
+    return spin_then_sleep(patience, ready, [&] {
+      if (left <= Clock::duration::zero()) return false;
       const auto slice = std::min<Clock::duration>(left, kReminder);
+      bool done = false;
       {
         std::unique_lock lock(mutex);
         sleepers.fetch_add(1, std::memory_order_seq_cst);
@@ -163,12 +152,12 @@ struct Rendezvous::State {
       }
       if (limit != Clock::duration::max()) left -= slice;
       if (!done && slice == kReminder) remind();
-    }
-    return done;
+      return true;
+    });
   }
 
-  /// Says where a rank is: `rank 0 in all_reduce(SUM, float32[3]) (call 7, group local)`.
-  std::string place(int rank, const Call& call) const {
+  /// Describes where a rank is: `rank 0 in all_reduce(SUM, float32[3]) (call 7, group local)`.
+  std::string place(int rank, const CollectiveCall& call) const {
     const auto& slot = slots[static_cast<size_t>(rank)];
     return c10::str("rank ", rank, " of ", size, " waits in ", call.describe(), " (call ",
                     slot.sequence.load(std::memory_order_relaxed), ", group ", name, ")");
@@ -201,26 +190,26 @@ struct Rendezvous::State {
     return c10::str("replica ", rank, " failed (", message_of(gone.cause), ")");
   }
 
-  [[noreturn]] void throw_failed(int rank, const Call& call) {
-    recorder.end(rank, Record::State::kFailed);
+  [[noreturn]] void throw_failed(int rank, const CollectiveCall& call) {
+    recorder.end(rank, Record::State::Failed);
     throw_collective(c10::str("[", call.operation, "] every rank must take part: ", reason(), " while ",
                               place(rank, call), "; make the same collectives in the same order on every replica"));
   }
 
-  [[noreturn]] void throw_late(int rank, const Call& call, const std::string& who, Clock::duration limit) {
-    recorder.end(rank, Record::State::kFailed);
+  [[noreturn]] void throw_late(int rank, const CollectiveCall& call, const std::string& who, Clock::duration limit) {
+    recorder.end(rank, Record::State::Failed);
     const double seconds = std::chrono::duration<double>(limit).count();
-    throw_collective(c10::str("[", call.operation, "] every rank must come in time: timeout=", seconds, " s, missing ",
-                              who, " while ", place(rank, call),
-                              "; raise timeout_seconds or see why they do not come"));
+    throw_collective(c10::str("[", call.operation, "] every rank must arrive in time: timeout=", seconds,
+                              " s, missing ", who, " while ", place(rank, call),
+                              "; raise timeout_seconds or find out why they do not arrive"));
   }
 
   /// Compares all calls with the first; a difference is the same error on every rank.
-  void compare(int rank, std::span<const Call* const> calls);
+  void compare(int rank, std::span<const CollectiveCall* const> calls);
   void depart_from(Slot& slot);
 };
 
-void Rendezvous::State::compare(int rank, std::span<const Call* const> calls) {
+void Rendezvous::State::compare(int rank, std::span<const CollectiveCall* const> calls) {
   const uint64_t expected = slots[0].fingerprint.load(std::memory_order_relaxed);
   size_t other = 1;
   while (other < slots.size() && slots[other].fingerprint.load(std::memory_order_relaxed) == expected) ++other;
@@ -235,7 +224,7 @@ void Rendezvous::State::compare(int rank, std::span<const Call* const> calls) {
   set_cause(std::make_exception_ptr(std::runtime_error(text)));
   fail();
   depart_from(slot);
-  recorder.end(rank, Record::State::kFailed);
+  recorder.end(rank, Record::State::Failed);
   throw_collective(text);
 }
 
@@ -272,7 +261,8 @@ void Rendezvous::set_default_timeout(std::chrono::milliseconds timeout) {
   state_->timeout.store(timeout.count(), std::memory_order_relaxed);
 }
 
-std::span<const Call* const> Rendezvous::arrive(int rank, const Call& call, std::chrono::milliseconds timeout) {
+std::span<const CollectiveCall* const> Rendezvous::arrive(int rank, const CollectiveCall& call,
+                                                          std::chrono::milliseconds timeout) {
   State& state = *state_;
   LOCKSTEP_ASSERT(rank >= 0 && rank < size(), "rank=", rank);
   Slot& slot = state.slots[static_cast<size_t>(rank)];
@@ -292,19 +282,19 @@ std::span<const Call* const> Rendezvous::arrive(int rank, const Call& call, std:
   if (before + 1 == target) {
     state.wake_sleepers();
   } else {
-    auto outcome = State::Outcome::kWait;
-    const auto ready = [&] { return (outcome = state.outcome(target)) != State::Outcome::kWait; };
+    auto outcome = State::Outcome::Wait;
+    const auto ready = [&] { return (outcome = state.outcome(target)) != State::Outcome::Wait; };
     const auto limit =
         timeout.count() > 0 ? timeout : std::chrono::milliseconds(state.timeout.load(std::memory_order_relaxed));
     const auto remind = [&] { LOCKSTEP_LOG(Warn) << state.place(rank, call) << " for " << state.missing(generation); };
     if (!state.wait(slot.patience, ready, limit, remind)) {
       const std::string who = state.missing(generation);
-      if (state.fail_unless_complete(target, c10::str("rank ", rank, " waited in vain for ", who))) {
+      if (state.fail_unless_complete(target, c10::str("rank ", rank, " timed out waiting for ", who))) {
         state.throw_late(rank, call, who, limit);
       }
       outcome = state.outcome(target);
     }
-    if (outcome == State::Outcome::kFail) state.throw_failed(rank, call);
+    if (outcome == State::Outcome::Fail) state.throw_failed(rank, call);
   }
 
   slot.inside.store(true, std::memory_order_relaxed);
@@ -321,7 +311,7 @@ void Rendezvous::depart(int rank) {
   LOCKSTEP_ASSERT(slot.inside.load(std::memory_order_relaxed), "depart without arrive, rank=", rank);
   state.depart_from(slot);
   const bool failed = state.aborted.load(std::memory_order_acquire);
-  state.recorder.end(rank, failed ? Record::State::kFailed : Record::State::kDone);
+  state.recorder.end(rank, failed ? Record::State::Failed : Record::State::Done);
   LOCKSTEP_CHECK_COLLECTIVE(!failed, "[", name(), "] every rank must finish the collective: ", state.abort_reason(),
                             " while rank ", rank, " of ", size(), " was in call ",
                             slot.sequence.load(std::memory_order_relaxed));
@@ -351,6 +341,11 @@ void Rendezvous::abort(std::exception_ptr cause) {
   state_->fail();
 }
 
+std::exception_ptr Rendezvous::abort_cause() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->abort_cause;
+}
+
 void Rendezvous::reset() {
   State& state = *state_;
   uint64_t sequence = 0;
@@ -370,6 +365,33 @@ void Rendezvous::reset() {
   state.failed_at.store(kUnknown, std::memory_order_relaxed);
   state.departures.store(0, std::memory_order_relaxed);
   state.arrivals.store(0, std::memory_order_seq_cst);
+}
+
+CollectiveScope::CollectiveScope(Rendezvous& rendezvous, int rank, const CollectiveCall& call,
+                                 std::chrono::milliseconds timeout)
+    : rendezvous_(rendezvous),
+      rank_(rank),
+      calls_(rendezvous.arrive(rank, call, timeout)),
+      exceptions_(std::uncaught_exceptions()) {}
+
+CollectiveScope::~CollectiveScope() {
+  if (finished_) return;
+  try {
+    if (std::uncaught_exceptions() > exceptions_) {
+      const auto& operation = calls_[static_cast<size_t>(rank_)]->operation;
+      rendezvous_.abort(
+          std::make_exception_ptr(std::runtime_error(c10::str("rank ", rank_, " failed inside ", operation))));
+    }
+    rendezvous_.depart(rank_);
+  } catch (...) {
+    // A destructor cannot throw; the failure is a peer's, or is being thrown already.
+    return;
+  }
+}
+
+void CollectiveScope::finish() {
+  finished_ = true;
+  rendezvous_.depart(rank_);
 }
 
 }  // namespace lockstep::comm

@@ -7,14 +7,24 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/data/element/static_spec.h"
 #include "lockstep/data/iterator.h"
-#include "lockstep/data/static_spec.h"
 #include "lockstep/data/transforms.h"
-#include "lockstep/data/unbatched.h"
 
 namespace lockstep::data {
 
-/// A sequence of elements, described and not yet read: what tf.data is to TensorFlow.
+template <class T>
+class Dataset;
+
+namespace detail {
+/// Internal: the graph behind a dataset.
+template <class T>
+NodePtr node_of(const Dataset<T>& dataset) {
+  return dataset.node_;
+}
+}  // namespace detail
+
+/// A description of a sequence of elements, as tf.data.Dataset is in TensorFlow. Nothing is read before iteration.
 ///
 /// ```
 /// auto train = data::from_tensor_slices(std::tuple{images, labels})
@@ -23,12 +33,12 @@ namespace lockstep::data {
 ///                       {.num_threads = 8})
 ///                  .batch(256)
 ///                  .prefetch(2);
-/// for (auto& [images, labels] : train) ...                 // one epoch; the next loop has another order
+/// for (auto& [images, labels] : train) ...                 // one epoch; the next loop shuffles anew
 /// ```
 ///
-/// A cheap handle that never changes: every method returns another dataset. Iterators hold the state, and any number of
-/// them, on any threads, may go through one dataset. For a seed the elements and their order are the same at any number
-/// of threads. T is a nest (codec.h); a function that is given takes a T or, for tuples, its parts.
+/// A cheap immutable handle: every method returns another dataset. Iterators hold the state; any number of them, on any
+/// threads, may iterate over one dataset. With a fixed seed, elements and their order do not depend on the number of
+/// threads. T is a nest (element/nest_codec.h); a user's function takes a T or, for tuples, its parts.
 template <class T>
 class Dataset {
  public:
@@ -36,9 +46,9 @@ class Dataset {
 
   explicit Dataset(NodePtr node) : node_(std::move(node)), epochs_(std::make_shared<std::atomic<uint64_t>>(0)) {}
 
-  /// Starts going through the elements. Each call starts another epoch: what is random gets another order.
+  /// Starts an iteration. Each call starts another epoch, with another random order.
   Iterator<T> iterator() const { return iterator_of_epoch(epochs_->fetch_add(1, std::memory_order_relaxed)); }
-  /// Starts an epoch of one's choice.
+  /// Starts an iteration of the given epoch.
   Iterator<T> iterator_of_epoch(uint64_t epoch) const {
     return Iterator<T>(detail::ElementIterator(node_, Iteration{.epoch = epoch}));
   }
@@ -53,23 +63,24 @@ class Dataset {
     return elements;
   }
 
-  /// What is known of the elements. Of what a function of `map` returns that is what two of its results have in common:
-  /// the function is called for it, unless its type or `MapOptions::spec` says it, or the source is a generator.
+  /// Structure, dtypes and shapes of the elements, as far as known. For a function of `map` it is what two of its
+  /// results have in common: the function is called twice, unless its type or `MapOptions::spec` determines the result,
+  /// or the source is a generator.
   ElementSpec element_spec() const { return node_->spec(); }
-  /// How many elements there are, as far as that is known without reading.
+  /// The number of elements, as far as it is known without reading.
   Cardinality cardinality() const { return node_->cardinality(); }
-  /// The program that made it: "range(10).shuffle(10).batch(4)".
+  /// The calls that made the dataset: "range(10).shuffle(10).batch(4)".
   std::string str() const { return detail::describe(*node_); }
 
   /// Calls `fn` on each element.
   template <class F>
   auto map(F fn, MapOptions options = {}) const {
-    using Result = lockstep::detail::spread_result_t<F, T>;
+    using Result = lockstep::detail::unpacked_result_t<F, T>;
     return Dataset<Result>(detail::make_map(node_, detail::erase_function<T>(std::move(fn)),
                                             detail::static_spec<Result>(), std::move(options)));
   }
 
-  /// The same for functions of this library such as `parse_example`, which need no value of each element.
+  /// Applies a function of this library, such as `parse_example`, which works on elements without converting them to T.
   template <class Result>
   Dataset<Result> map(ElementMap<Result> fn, MapOptions options = {}) const {
     return Dataset<Result>(detail::make_map(node_, std::move(fn.fn), std::move(fn.result), std::move(options)));
@@ -79,138 +90,137 @@ class Dataset {
   template <class F>
   Dataset filter(F keep) const {
     return Dataset(detail::make_filter(node_, [keep = std::move(keep)](Element& element) mutable {
-      return static_cast<bool>(lockstep::detail::call_spread(keep, detail::decode<T>(element)));
+      return static_cast<bool>(lockstep::detail::call_unpacked(keep, detail::decode<T>(element)));
     }));
   }
 
-  /// Calls `fn`, which returns a dataset, on each element, and gives the elements of those datasets one after the
-  /// other.
+  /// Calls `fn`, which returns a dataset, on each element, and concatenates those datasets.
   template <class F>
   auto flat_map(F fn) const {
-    using Result = lockstep::detail::spread_result_t<F, T>;
+    using Result = lockstep::detail::unpacked_result_t<F, T>;
     return Result(detail::make_flat_map(node_, dataset_function(std::move(fn))));
   }
 
-  /// The same with `cycle_length` of the datasets open at a time, taking turns.
+  /// Calls `fn`, which returns a dataset, on each element, and alternates between `cycle_length` of those datasets.
   template <class F>
   auto interleave(F fn, InterleaveOptions options = {}) const {
-    using Result = lockstep::detail::spread_result_t<F, T>;
+    using Result = lockstep::detail::unpacked_result_t<F, T>;
     return Result(detail::make_interleave(node_, dataset_function(std::move(fn)), options));
   }
 
-  /// Keeps `buffer_size` elements and gives one of them at random, again and again: with at least as many as there are
-  /// elements every order is equally likely.
+  /// Fills a buffer of `buffer_size` elements and returns them in random order, refilling it. With a buffer as large as
+  /// the dataset every order is equally likely.
   Dataset shuffle(int64_t buffer_size, ShuffleOptions options = {}) const {
     return Dataset(detail::make_shuffle(node_, buffer_size, options));
   }
 
-  /// Goes through the dataset without end.
+  /// Repeats the dataset without end.
   Dataset repeat() const { return repeat(-1); }
-  /// Goes through the dataset `count` times; -1: without end.
+  /// Repeats the dataset `count` times; -1: without end.
   Dataset repeat(int64_t count) const { return Dataset(detail::make_repeat(node_, count)); }
 
-  /// Joins each `size` elements into one, with one more dimension in front. Elements must have one shape.
+  /// Stacks every `size` elements along a new first dimension. Elements must have the same shape.
   auto batch(int64_t size, BatchOptions options = {}) const {
     return batched(detail::make_batch(node_, size, options));
   }
 
-  /// The same for tensors of different sizes, which are padded at their ends.
+  /// Stacks every `size` elements along a new first dimension, after padding tensors at their ends to a common shape.
   auto padded_batch(int64_t size, PaddedBatchOptions options = {}) const {
     return batched(detail::make_padded_batch(node_, size, std::move(options)));
   }
 
-  /// Puts elements of similar length together: those below boundaries[i] make batches of batch_sizes[i], padded; the
-  /// last of the batch_sizes is for those beyond.
+  /// Batches elements of similar length together: elements below boundaries[i] make padded batches of batch_sizes[i];
+  /// the last batch size is for all longer ones.
   template <class F>
   auto bucket_by_length(F length, std::vector<int64_t> boundaries, std::vector<int64_t> batch_sizes,
                         BucketOptions options = {}) const {
     auto erased = [length = std::move(length)](Element& element) mutable {
-      return static_cast<int64_t>(lockstep::detail::call_spread(length, detail::decode<T>(element)));
+      return static_cast<int64_t>(lockstep::detail::call_unpacked(length, detail::decode<T>(element)));
     };
     return batched(detail::make_bucket_by_length(node_, std::move(erased), std::move(boundaries),
                                                  std::move(batch_sizes), options));
   }
 
-  /// Takes batches apart again, into their rows.
+  /// Splits batches into their rows.
   auto unbatch() const { return Dataset<unbatched_t<T>>(detail::make_unbatch(node_)); }
 
-  /// Cuts the rows of batches into batches of another size, whatever they were before.
+  /// Regroups the rows of batches into batches of `size`.
   Dataset rebatch(int64_t size, BatchOptions options = {}) const { return rebatch(std::vector{size}, options); }
-  /// The same with sizes that take turns.
+  /// Regroups the rows of batches into batches of these sizes, in a cycle.
   Dataset rebatch(std::vector<int64_t> sizes, BatchOptions options = {}) const {
     return Dataset(detail::make_rebatch(node_, std::move(sizes), options));
   }
 
-  /// Keeps every `num_shards`-th element, from number `index` on.
+  /// Selects every `num_shards`-th element, starting with element `index`.
   Dataset shard(int64_t num_shards, int64_t index) const {
     return Dataset(detail::make_shard(node_, num_shards, index));
   }
-  /// `shard(kShardHint)`: `distribute_dataset` puts the shard of its worker here (AutoShardPolicy::Hint).
-  Dataset shard(int64_t hint) const { return shard(hint, hint); }
+  /// Marks where `distribute_dataset` inserts the shard of its worker (AutoShardPolicy::Hint). TensorFlow's
+  /// `shard(SHARD_HINT, SHARD_HINT)`, here `shard(kShardHint, kShardHint)`, means the same.
+  Dataset shard_hint() const { return shard(kShardHint, kShardHint); }
 
-  /// Keeps the first `count` elements; -1: all of them.
+  /// Selects the first `count` elements; -1: all of them.
   Dataset take(int64_t count) const { return Dataset(detail::make_take(node_, count)); }
-  /// Leaves out the first `count` elements; -1: all of them.
+  /// Drops the first `count` elements; -1: all of them.
   Dataset skip(int64_t count) const { return Dataset(detail::make_skip(node_, count)); }
 
-  /// Goes on with the elements of `other`.
+  /// Appends the elements of `other`.
   Dataset concatenate(const Dataset& other) const { return Dataset(detail::make_concatenate(node_, other.node_)); }
 
-  /// Keeps all elements in memory as they are first met; later epochs read them there.
+  /// Stores all elements in memory during the first epoch; later epochs read them from there.
   Dataset cache() const { return Dataset(detail::make_cache(node_, "")); }
-  /// Keeps them in a file, which later runs of the program read, too.
+  /// Stores all elements in a file, which later epochs and later runs of the program read.
   Dataset cache(std::string file) const { return Dataset(detail::make_cache(node_, std::move(file))); }
 
-  /// Makes up to `buffer_size` elements ahead of time, on a thread of its own.
+  /// Prefetches up to `buffer_size` elements on a thread of its own.
   Dataset prefetch(int64_t buffer_size) const { return Dataset(detail::make_prefetch(node_, buffer_size)); }
 
-  /// Puts the number of each element beside it.
+  /// Pairs each element with its number, from `start` on.
   auto enumerate(int64_t start = 0) const {
     return Dataset<std::pair<int64_t, T>>(detail::make_enumerate(node_, start));
   }
 
-  /// Sets what the dataset asks of those who use it.
+  /// Sets options that `distribute_dataset` reads.
   Dataset with_options(DataOptions options) const { return Dataset(detail::make_options(node_, options)); }
 
-  /// Says how many elements there are where it cannot be known; a wrong number is an error when it shows.
+  /// States the number of elements where it is unknown. Throws during iteration where the number is wrong.
   Dataset assert_cardinality(int64_t count) const { return Dataset(detail::make_assert_cardinality(node_, count)); }
 
-  /// Inside: what distribution works on.
-  const NodePtr& node() const { return node_; }
-
  private:
+  friend NodePtr detail::node_of<T>(const Dataset& dataset);
+
   template <class F>
   static detail::DatasetFunction dataset_function(F fn) {
     return [fn = std::move(fn)](Element& element) mutable {
-      return lockstep::detail::call_spread(fn, detail::decode<T>(element)).node();
+      return detail::node_of(lockstep::detail::call_unpacked(fn, detail::decode<T>(element)));
     };
   }
 
   static auto batched(NodePtr node) {
     static_assert(
         kCanBatch<T>,
-        "a batch of a struct is the same struct, so all its fields must be tensors: make numbers and texts of it "
+        "a batch of a struct is the same struct, so all its fields must be tensors: convert its numbers and texts to "
         "tensors, or map to a tuple");
     return Dataset<batched_t<T>>(std::move(node));
   }
 
   NodePtr node_;
-  /// How often it was gone through; shared by copies.
+  /// The number of epochs that were started; shared by copies.
   std::shared_ptr<std::atomic<uint64_t>> epochs_;
 };
 
-/// Goes through several datasets side by side, as long as all of them have elements.
+/// Combines elements of several datasets into tuples, up to the end of the shortest.
 template <class... T>
 Dataset<std::tuple<T...>> zip(const Dataset<T>&... datasets) {
-  return Dataset<std::tuple<T...>>(detail::make_zip({datasets.node()...}));
+  return Dataset<std::tuple<T...>>(detail::make_zip({detail::node_of(datasets)...}));
 }
 
-/// Takes each element from one of the datasets, chosen at random with chances proportional to `weights` (empty: equal).
+/// Takes each element from a dataset chosen at random, with probabilities proportional to `weights` (empty: equal).
 template <class T>
 Dataset<T> sample_from(const std::vector<Dataset<T>>& datasets, std::vector<double> weights = {},
                        SampleOptions options = {}) {
   std::vector<NodePtr> nodes;
-  for (const auto& dataset : datasets) nodes.push_back(dataset.node());
+  for (const auto& dataset : datasets) nodes.push_back(detail::node_of(dataset));
   return Dataset<T>(detail::make_sample_from(std::move(nodes), std::move(weights), options));
 }
 

@@ -8,11 +8,11 @@
 
 #include "lockstep/api.h"
 #include "lockstep/data/dataset.h"
-#include "lockstep/data/formats/compression.h"
-#include "lockstep/data/formats/csv.h"
-#include "lockstep/data/formats/fixed_length.h"
-#include "lockstep/data/formats/image.h"
-#include "lockstep/data/named.h"
+#include "lockstep/data/element/named.h"
+#include "lockstep/data/formats/image/image.h"
+#include "lockstep/data/formats/stream/compression.h"
+#include "lockstep/data/formats/text/csv.h"
+#include "lockstep/data/formats/text/fixed_length.h"
 #include "lockstep/data/sources.h"
 
 /// Datasets from files.
@@ -24,52 +24,59 @@
 ///                  .batch(256);
 /// ```
 ///
-/// All read one file after the other, in the order given; `interleave` reads several at a time. Files that are not
-/// compressed are mapped, and what is read of them points into the mapping until it is copied into a batch. Errors are
-/// DataError and name file, offset and record.
+/// All read one file after the other, in the given order; `interleave` reads several at a time. Uncompressed files are
+/// mapped, and elements point into the mapping until they are copied into a batch. Errors are DataError and name file,
+/// offset and record.
 namespace lockstep::data {
 
 struct ListFilesOptions {
-  /// Whether the names come in another order every epoch; otherwise sorted.
+  /// Whether the names are shuffled anew every epoch; otherwise they are sorted.
   bool shuffle = true;
-  /// Where the random order starts; without one it follows `torch::manual_seed`.
+  /// The seed of the random order; without one it follows `torch::manual_seed`.
   std::optional<uint64_t> seed = std::nullopt;
 };
 
-/// The names of the files that match a pattern (`*`, `?`, `[...]`). Throws ValueError where none does.
+/// The names of the files that match a pattern (`*`, `?`, `[...]`). Throws ValueError where there is none.
 LOCKSTEP_API Dataset<std::string> list_files(const std::string& pattern, ListFilesOptions options = {});
 LOCKSTEP_API Dataset<std::string> list_files(const std::vector<std::string>& patterns, ListFilesOptions options = {});
+
+class FileNames;
+
+namespace detail {
+/// Internal: the dataset of names.
+LOCKSTEP_API NodePtr node_of(const FileNames& files);
+}  // namespace detail
 
 /// Which files to read: one name, several, or a dataset of names.
 class LOCKSTEP_API FileNames {
  public:
   FileNames(const char* name) : FileNames(std::string(name)) {}         // NOLINT: wherever files are asked for
   FileNames(const std::string& name) : FileNames(std::vector{name}) {}  // NOLINT
-  FileNames(const std::vector<std::string>& names) : node_(from_vector(names).node()) {}  // NOLINT
-  FileNames(const Dataset<std::string>& names) : node_(names.node()) {}                   // NOLINT
-
-  const NodePtr& node() const { return node_; }
+  FileNames(const std::vector<std::string>& names) : node_(detail::node_of(from_vector(names))) {}  // NOLINT
+  FileNames(const Dataset<std::string>& names) : node_(detail::node_of(names)) {}                   // NOLINT
 
  private:
+  friend NodePtr detail::node_of(const FileNames& files);
+
   NodePtr node_;
 };
 
-/// The lines of texts, without what ends them.
+/// The lines of text files, without line ends.
 LOCKSTEP_API Dataset<std::string> text_lines(const FileNames& files, Compression compression = Compression::Auto);
 
 /// The records of TensorFlow's record files.
 LOCKSTEP_API Dataset<Bytes> tfrecords(const FileNames& files, Compression compression = Compression::Auto);
 
-/// The records of files that are records of one length, one after the other.
+/// The records of files that consist of records of one length.
 LOCKSTEP_API Dataset<Bytes> fixed_length_records(const FileNames& files, FixedLengthOptions options);
 
-/// Pictures, one in each file: JPEG or PNG, as uint8 [height, width, channels].
+/// Images, one per file: JPEG or PNG, as uint8 [height, width, channels].
 LOCKSTEP_API Dataset<at::Tensor> images(const FileNames& files, ImageOptions options = {});
 
-/// The rows of an array of NumPy. The file is mapped, not read.
+/// The rows of a NumPy array. The file is mapped, not read.
 LOCKSTEP_API Dataset<at::Tensor> npy(const std::string& file);
 
-/// The rows of arrays of NumPy, by name; without names those of all arrays in the file.
+/// The rows of the NumPy arrays with these names; without names, of all arrays in the file.
 LOCKSTEP_API Dataset<Named> npz(const std::string& file, const std::vector<std::string>& names = {});
 
 /// The samples of tar files in the layout of WebDataset: files with one name and different extensions are one sample.
@@ -78,7 +85,7 @@ LOCKSTEP_API Dataset<Named> tar_samples(const FileNames& files);
 
 namespace detail {
 
-/// One column of a table: what becomes of its text, and of an empty one.
+/// One column of a table: its type, and the value of an empty field.
 struct CsvColumn {
   /// A number type, or nothing for texts.
   std::optional<at::ScalarType> dtype;
@@ -122,7 +129,7 @@ Dataset<T> csv(const FileNames& files, CsvOptions options = {}) {
   return detail::csv_dataset<T>(files, nullptr, std::move(options));
 }
 
-/// The same with what stands for an empty field of each column.
+/// The records of tables, with a default value of each column for empty fields.
 template <class T>
 Dataset<T> csv(const FileNames& files, const T& defaults, CsvOptions options = {}) {
   return detail::csv_dataset<T>(files, &defaults, std::move(options));

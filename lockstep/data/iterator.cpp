@@ -30,7 +30,7 @@ ElementIterator::ElementIterator(NodePtr node, Iteration iteration)
     : node_(std::move(node)), iteration_(iteration), iterator_(node_->iterator(iteration)) {}
 
 bool ElementIterator::next(Element& element) {
-  ++taken_;  // before, because an element that cannot be made was taken, too
+  ++taken_;  // before the call: an element that fails counts as taken
   const bool found = iterator_->next(element);
   if (!found) --taken_;
   return found;
@@ -47,8 +47,8 @@ void ElementIterator::restore(const Position& position) {
   iterator_ = node_->iterator(iteration_);
   taken_ = iterator_->skip(position.taken);
   LOCKSTEP_CHECK_VALUE(taken_ == position.taken,
-                       "[restore] the dataset has fewer elements than were taken of it: ", "elements=", taken_,
-                       ", taken=", position.taken, "; did its files change?");
+                       "[restore] the position is beyond the end of the dataset: ", "elements=", taken_,
+                       ", taken=", position.taken, "; check whether its files have changed");
 }
 
 }  // namespace detail

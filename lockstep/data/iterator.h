@@ -8,17 +8,17 @@
 #include <utility>
 
 #include "lockstep/api.h"
-#include "lockstep/data/codec.h"
+#include "lockstep/data/element/nest_codec.h"
 #include "lockstep/data/node.h"
 
 namespace lockstep::data {
 
-/// Where an iterator stands: which epoch, and how many of its elements were taken. Small enough for any checkpoint, and
-/// the same whatever the number of threads. Goes to and comes from text with `str` and `parse`.
+/// The position of an iterator: its epoch, and how many of its elements were taken. Small enough for any checkpoint,
+/// and independent of the number of threads. `str` and `parse` convert it to and from text.
 struct LOCKSTEP_API Position {
   uint64_t epoch = 0;
   int64_t taken = 0;
-  /// The program that made the dataset, to catch a position of another one.
+  /// `Dataset::str` of the dataset; `restore` rejects the position of another one.
   std::string pipeline;
 
   std::string str() const;
@@ -29,13 +29,13 @@ struct LOCKSTEP_API Position {
 
 namespace detail {
 
-/// An iterator over erased elements that knows where it stands.
+/// An iterator over type-erased elements that knows its position.
 class LOCKSTEP_API ElementIterator {
  public:
   ElementIterator(NodePtr node, Iteration iteration);
   bool next(Element& element);
   Position position() const;
-  /// Starts again at `position`. Throws ValueError for a position of another dataset, or behind its end.
+  /// Restarts at `position`. Throws ValueError for a position of another dataset, or beyond its end.
   void restore(const Position& position);
 
  private:
@@ -47,7 +47,7 @@ class LOCKSTEP_API ElementIterator {
 
 }  // namespace detail
 
-/// Goes through a dataset once. One thread at a time may use it.
+/// Iterates over a dataset once. One thread at a time may use it.
 ///
 /// ```
 /// auto iterator = train.iterator();
@@ -58,19 +58,19 @@ class Iterator {
  public:
   explicit Iterator(detail::ElementIterator iterator) : iterator_(std::move(iterator)) {}
 
-  /// Returns the next element, or nothing at the end. An exception of a function or a reader comes out here, at the
-  /// place of the element it concerns; the call after it goes on behind that element where the data allow.
+  /// Returns the next element, or nothing at the end. An exception of a function or a reader is rethrown here, in the
+  /// order of elements; the next call continues after the failed element where the data allow.
   std::optional<T> next() {
     if (!iterator_.next(element_)) return std::nullopt;
     return detail::decode<T>(element_);
   }
 
-  /// Returns where the iterator stands, for a checkpoint.
+  /// Returns the current position, for a checkpoint.
   Position position() const { return iterator_.position(); }
 
-  /// Goes to a position that an iterator of the same dataset had, in this process or another one. What comes next is
-  /// exactly what came next there. Passes over the elements before it without calling functions of `map` and, where a
-  /// format allows, without reading them.
+  /// Continues at the position of another iterator of the same dataset, in this process or another one: exactly the
+  /// same elements follow. Earlier elements are skipped without calling functions of `map` and, where a format allows,
+  /// without reading them.
   void restore(const Position& position) { iterator_.restore(position); }
 
  private:
@@ -78,7 +78,7 @@ class Iterator {
   Element element_;
 };
 
-/// What `for (auto& element : dataset)` uses.
+/// The iterator of `for (auto& element : dataset)`.
 template <class T>
 class InputIterator {
  public:

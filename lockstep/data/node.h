@@ -8,50 +8,49 @@
 #include <vector>
 
 #include "lockstep/api.h"
-#include "lockstep/data/cardinality.h"
-#include "lockstep/data/element.h"
-#include "lockstep/data/spec.h"
+#include "lockstep/data/element/element.h"
+#include "lockstep/data/element/spec.h"
 
-/// Inside: the graph behind a Dataset. A node never changes and makes any number of iterators, which hold the state.
+/// Internal: the graph behind a Dataset. A node never changes and makes any number of iterators, which hold the state.
 ///
-/// To add a transform: a pair of files in transforms/ with a node and its iterator, a `make_...` function declared in
+/// To add a transform: a file in transforms/ with a node and its iterator, a `make_...` function declared in
 /// transforms.h, and a method of Dataset that calls it. A transform includes this header, never another transform.
 namespace lockstep::data {
 
 class Node;
 using NodePtr = std::shared_ptr<const Node>;
 
-/// What an iterator must know of the iteration that it is part of.
+/// The parameters of one iteration over a dataset.
 struct LOCKSTEP_API Iteration {
-  /// Which time the dataset is gone through; what is random differs between epochs and is the same for one.
+  /// Random orders differ between epochs and are the same for one epoch.
   uint64_t epoch = 0;
-  /// Whether batches are made in page-locked memory, from which a GPU can copy by itself.
+  /// Whether batches are allocated in page-locked memory, from which a GPU copies asynchronously.
   bool pin_memory = false;
-  /// Where random numbers start that were given no seed: what the workers of a job have agreed on. Nothing: LibTorch's.
+  /// The seed that the workers of a job have agreed on, for transforms without a seed of their own. Nothing:
+  /// LibTorch's.
   std::optional<uint64_t> seed = std::nullopt;
 
-  /// The iteration number `index` inside this one; the first inside is this one itself.
+  /// Returns the parameters of the nested iteration number `index`; those of number 0 are these.
   Iteration nested(uint64_t index) const;
 };
 
-/// Goes through the elements of a node, once. One thread at a time may use it.
+/// Iterates once over the elements of a node. One thread at a time may use it.
 class LOCKSTEP_API NodeIterator {
  public:
   virtual ~NodeIterator();
 
-  /// Puts the next element into `element`, or returns false at the end, from then on always. After an exception the
-  /// iterator stands behind the element that could not be made.
+  /// Stores the next element in `element`, or returns false at the end and after it. After an exception the iterator
+  /// continues behind the element that failed.
   virtual bool next(Element& element) = 0;
 
-  /// Passes over up to `count` elements as if `next` had been called, and returns how many there were. Makes the
-  /// position of an iterator cheap to restore: functions of `map` are not called and bytes are not read where that can
-  /// be known.
+  /// Skips up to `count` elements as if `next` had been called, and returns how many there were. It makes positions
+  /// cheap to restore: functions of `map` are not called, and bytes are not read where the format allows.
   virtual int64_t skip(int64_t count);
 };
 
-/// What the rewrites of a graph (sharding, splitting of batches) must know of a node.
+/// How the rewrites of a graph (sharding, splitting of batches) treat a node.
 enum class Role {
-  /// Makes elements from nothing that is a file.
+  /// Makes elements, not from files.
   Source,
   /// Reads the files whose names its input gives.
   Reader,
@@ -59,16 +58,15 @@ enum class Role {
   Expand,
   /// Takes one input.
   Transform,
-  /// Takes one input and may stay last whatever is inserted before the end (prefetch, options).
+  /// Takes one input and stays last when a node is appended (prefetch, options).
   Trailing,
   /// Takes several inputs (zip, concatenate).
   Combine,
   /// Changes the order of its input at random.
   Shuffle,
-  /// Keeps a part of its input for one worker among several.
+  /// Selects the part of its input for one worker among several.
   Shard,
-  /// What it gives depends on all that came before it, so that no part of the files can be left out (enumerate,
-  /// buckets).
+  /// Its elements depend on all earlier ones, so that no file can be left out (enumerate, buckets).
   Opaque,
 };
 
@@ -76,13 +74,13 @@ class LOCKSTEP_API Node : public std::enable_shared_from_this<Node> {
  public:
   virtual ~Node();
 
-  /// How the node reads in a program: "batch(4)".
+  /// The call that makes the node: "batch(4)".
   virtual std::string name() const = 0;
   virtual Role role() const = 0;
 
   const std::vector<NodePtr>& inputs() const { return inputs_; }
   const NodePtr& input() const { return inputs_.front(); }
-  /// The same node on other inputs.
+  /// Returns a copy of the node with other inputs.
   virtual NodePtr with_inputs(std::vector<NodePtr> inputs) const = 0;
 
   virtual std::unique_ptr<NodeIterator> iterator(const Iteration& iteration) const = 0;
@@ -90,19 +88,19 @@ class LOCKSTEP_API Node : public std::enable_shared_from_this<Node> {
   virtual ElementSpec spec() const = 0;
   virtual Cardinality cardinality() const = 0;
 
-  /// The size of the batches that this node gives, as far as the graph shows it, although the last one may be smaller.
+  /// The size of this node's batches where the graph determines it; the last one may be smaller.
   virtual std::optional<int64_t> batch_size() const { return std::nullopt; }
 
-  /// The size that every batch but the last one is certain to have, so that rows can be passed over without being made.
+  /// The size that every batch but the last one is certain to have: rows can then be skipped without making them.
   virtual std::optional<int64_t> uniform_batch_size() const { return std::nullopt; }
 
-  /// Whether it insists on a number of elements. Such a node is dropped where workers get a part of the files.
+  /// Whether it checks the number of elements. Such a node is dropped where workers read a part of the files.
   virtual bool asserts_cardinality() const { return false; }
 
-  /// Whether going through it once more is free of side effects. False for what a user's generator gives.
+  /// Whether another iteration has no side effects. False for users' generators.
   virtual bool is_replayable() const;
 
-  /// Tells nodes of one graph apart for random numbers: the length of the longest way to a source.
+  /// The length of the longest path to a source; it makes the random numbers of nodes of one graph differ.
   uint64_t depth() const { return depth_; }
 
  protected:
@@ -113,7 +111,7 @@ class LOCKSTEP_API Node : public std::enable_shared_from_this<Node> {
   uint64_t depth_;
 };
 
-/// A node that changes nothing of what is known of its one input, until it overrides it.
+/// A node with one input whose spec and cardinality are those of the input, unless it overrides them.
 class LOCKSTEP_API UnaryNode : public Node {
  public:
   Role role() const override { return Role::Transform; }
@@ -129,13 +127,13 @@ namespace detail {
 /// Returns the program that made the graph, innermost first: "range(10).batch(4)".
 LOCKSTEP_API std::string describe(const Node& node);
 
-/// Rebuilds a graph with other inputs: `NODE::with_inputs` of a unary node whose constructor takes (input, options...).
+/// Makes a node of the given type.
 template <class NodeType, class... Args>
 NodePtr make_node(Args&&... args) {
   return std::make_shared<NodeType>(std::forward<Args>(args)...);
 }
 
-/// The seed of what is random in a node: from the user's seed or LibTorch's, the node's place and the epoch.
+/// Returns the seed of a node's random numbers, from the user's seed or LibTorch's, the node's depth and the epoch.
 LOCKSTEP_API uint64_t random_seed(std::optional<uint64_t> seed, uint64_t depth, const Iteration& iteration);
 
 /// A small fast generator with a state of eight bytes (SplitMix64).
@@ -148,7 +146,7 @@ class SmallRandom {
     z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
     return z ^ (z >> 31);
   }
-  /// Returns a number in [0, bound), each with the same chance (to 2^-64).
+  /// Returns a number in [0, bound), uniformly distributed (to 2^-64).
   uint64_t below(uint64_t bound) {
     return static_cast<uint64_t>((static_cast<unsigned __int128>(next()) * bound) >> 64);
   }

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/data/spec.h"
+#include "lockstep/data/element/spec.h"
 
 /// Options of transforms, each the last argument of its method: `ds.batch(32, {.drop_remainder = true})`.
 namespace lockstep::data {
@@ -13,41 +13,40 @@ namespace lockstep::data {
 struct MapOptions {
   /// How many threads call the function. With one it is called by the thread that asks for the next element.
   int num_threads = 1;
-  /// Whether results keep the order of the input. Without it a slow element holds up nothing, but the order differs
-  /// from run to run, and the position of an iterator cannot be restored exactly.
+  /// Whether results have the order of the input. Without it a slow element does not delay others, but the order
+  /// differs from run to run, and the position of an iterator cannot be restored exactly.
   bool ordered = true;
-  /// Results that may wait to be fetched, in elements; 0 means twice the number of threads, and more for quick
-  /// functions.
+  /// How many results may be buffered, in elements; 0 means twice the number of threads, and more for fast functions.
   int64_t buffer_size = 0;
-  /// What the function returns, where `element_spec` should not find it out by calling it on the first element.
+  /// The spec of results; without it `element_spec` calls the function.
   std::optional<ElementSpec> spec = std::nullopt;
 };
 
 struct ShuffleOptions {
-  /// Where the random order starts; without one it follows `torch::manual_seed`.
+  /// The seed of the random order; without one it follows `torch::manual_seed`.
   std::optional<uint64_t> seed = std::nullopt;
-  /// Whether every epoch has another order.
+  /// Whether every epoch is shuffled anew.
   bool reshuffle_each_iteration = true;
 };
 
 struct BatchOptions {
-  /// Whether a last batch with fewer elements is left out.
+  /// Whether a smaller last batch is dropped.
   bool drop_remainder = false;
 };
 
 struct PaddedBatchOptions {
   bool drop_remainder = false;
-  /// For each leaf the size to pad to; empty pads every unknown dimension to the largest of the batch.
+  /// The shape to pad each leaf to. Empty, or unknown dimensions: the largest size in the batch.
   std::vector<PartialShape> padded_shapes = {};
-  /// What fills the padding; one for each leaf, or one for all.
+  /// The padding value, one for each leaf, or one for all.
   std::vector<double> padding_values = {0.0};
 };
 
 struct BucketOptions {
   bool drop_remainder = false;
   double padding_value = 0.0;
-  /// Whether sequences are padded to their bucket's upper end, so that shapes repeat, and not to the longest of the
-  /// batch.
+  /// Whether sequences are padded to the upper boundary of their bucket, so that shapes repeat, not to the longest one
+  /// of the batch.
   bool pad_to_bucket_boundary = false;
 };
 
@@ -56,13 +55,13 @@ struct InterleaveOptions {
   int64_t cycle_length = 4;
   /// How many elements in a row come from one of them.
   int64_t block_length = 1;
-  /// How many threads read; with one, the thread that asks does. The order is the same for any number.
+  /// How many threads read; with one, the calling thread does. The order does not depend on it.
   int num_threads = 1;
 };
 
 struct SampleOptions {
   std::optional<uint64_t> seed = std::nullopt;
-  /// Whether it ends with the first dataset that ends; otherwise the others go on.
+  /// Whether sampling ends with the first dataset that ends; otherwise it continues with the others.
   bool stop_on_empty_dataset = false;
 };
 
@@ -74,18 +73,18 @@ enum class AutoShardPolicy {
   Auto = 0,
   /// Each worker reads some of the files.
   File = 1,
-  /// Each worker reads everything and keeps a part.
+  /// Each worker reads everything and uses a part.
   Data = 2,
-  /// Where the program says `shard(kShardHint)`.
+  /// Where the program says `shard_hint()`.
   Hint = 3,
 };
 
-/// What a dataset asks of those who use it.
+/// Options of a dataset for `distribute_dataset`.
 struct DataOptions {
   std::optional<AutoShardPolicy> auto_shard_policy = std::nullopt;
 };
 
-/// Number of shards, and index, that `distribute_dataset` replaces under AutoShardPolicy::Hint.
+/// Placeholder for the number of shards and the index, which `distribute_dataset` replaces (AutoShardPolicy::Hint).
 inline constexpr int64_t kShardHint = -1;
 
 }  // namespace lockstep::data

@@ -8,24 +8,24 @@
 
 #include "lockstep/base/dtype_name.h"
 #include "lockstep/base/error.h"
-#include "lockstep/data/formats/example.h"
+#include "lockstep/data/formats/records/example.h"
 
 namespace lockstep::data {
 namespace {
 
-enum class Place { Context, Sequence };
+enum class Section { Context, Sequence };
 
-// One feature that is asked for, with what can be made ready before any message is seen.
+// A requested feature, with everything that is computed once.
 struct Slot {
   std::string key;
   Feature feature;
-  Place place = Place::Context;
+  Section section = Section::Context;
   c10::intrusive_ptr<RowType> row = {};  // of FixedLen and Raw; of FixedLenSequence: of one step
   std::optional<Leaf> if_missing = {};
   LeafSpec spec = {};
 };
 
-// What all elements share. Slots are in the order of their keys, as the parts of Named are.
+// Shared by all elements. Slots are sorted by key, like the parts of Named.
 struct Parser {
   std::vector<Slot> slots;
   std::shared_ptr<const Layout> layout;
@@ -35,7 +35,7 @@ FeatureKind kind_of(at::ScalarType dtype) { return dtype == at::kFloat ? Feature
 
 void check_dtype(const std::string& key, at::ScalarType dtype) {
   LOCKSTEP_CHECK_VALUE(dtype == at::kFloat || dtype == at::kLong,
-                       "[parse_example] numbers of a tf.Example are float32 or int64; take others as Raw: key=\"", key,
+                       "[parse_example] numbers of a tf.Example are float32 or int64; use Raw for others: key=\"", key,
                        "\", dtype=", dtype_name(dtype));
 }
 
@@ -146,7 +146,7 @@ Leaf parse(const Slot& slot, const FixedLenSequence& feature, const FeatureValue
 
 Leaf parse_steps(const Slot& slot, const FeatureSteps& steps) {
   const auto& feature = std::get<FixedLenSequence>(slot.feature);
-  steps.for_each([&](const FeatureValues& values) {  // before memory is taken for them all
+  steps.for_each([&](const FeatureValues& values) {  // before memory is allocated
     check_kind(slot, kind_of(feature.dtype), values);
     check_count(slot, row_count(slot), values.size());
   });
@@ -219,18 +219,18 @@ struct Prepare {
   }
 };
 
-void add(std::map<std::string, Slot>& slots, Features features, Place place) {
+void add(std::map<std::string, Slot>& slots, Features features, Section section) {
   for (auto& [key, feature] : features) {
-    LOCKSTEP_CHECK_VALUE(place == Place::Context || std::holds_alternative<FixedLenSequence>(feature),
+    LOCKSTEP_CHECK_VALUE(section == Section::Context || std::holds_alternative<FixedLenSequence>(feature),
                          "[parse_sequence_example] a list's feature must be FixedLenSequence: key=\"", key, "\"");
-    const auto [at, is_new] = slots.try_emplace(key, Slot{key, std::move(feature), place});
+    const auto [at, is_new] = slots.try_emplace(key, Slot{key, std::move(feature), section});
     LOCKSTEP_CHECK_VALUE(is_new, "[parse_sequence_example] a name must not be in both: key=\"", key, "\"");
     std::visit(Prepare{at->second}, at->second.feature);
   }
 }
 
 Parser make_parser(std::map<std::string, Slot> slots) {
-  LOCKSTEP_CHECK_VALUE(!slots.empty(), "[parse_example] some feature must be asked for");
+  LOCKSTEP_CHECK_VALUE(!slots.empty(), "[parse_example] at least one feature must be requested");
   Parser parser;
   auto layout = std::make_shared<Layout>();
   layout->sizes.push_back(static_cast<int64_t>(slots.size()));
@@ -254,14 +254,14 @@ class Parse {
   }
 
   void operator()(std::string_view key, const FeatureValues& values) {
-    const Slot* slot = find(key, Place::Context);
+    const Slot* slot = find(key, Section::Context);
     if (slot == nullptr || values.kind() == FeatureKind::None) return;
     out_.leaves[at_] = std::visit([&](const auto& feature) { return parse(*slot, feature, values); }, slot->feature);
     found_[at_] = 1;
   }
 
   void operator()(std::string_view key, const FeatureSteps& steps) {
-    const Slot* slot = find(key, Place::Sequence);
+    const Slot* slot = find(key, Section::Sequence);
     if (slot == nullptr) return;
     out_.leaves[at_] = parse_steps(*slot, steps);
     found_[at_] = 1;
@@ -272,19 +272,20 @@ class Parse {
       if (found_[i] != 0) continue;
       const Slot& slot = parser_.slots[i];
       LOCKSTEP_CHECK_DATA(slot.if_missing.has_value(),
-                          "[parse_example] the feature must be there, or have a default: key=\"", slot.key, "\"");
+                          "[parse_example] the feature must be in the message, or have a default: key=\"", slot.key,
+                          "\"");
       out_.leaves[i] = *slot.if_missing;
     }
   }
 
  private:
-  // Messages of one file mostly have their keys in one order, so the search begins behind the last one found.
-  const Slot* find(std::string_view key, Place place) {
+  // Messages of one file mostly have the same order of keys, so the search starts after the last match.
+  const Slot* find(std::string_view key, Section section) {
     const size_t count = parser_.slots.size();
     for (size_t step = 1; step <= count; ++step) {
       const size_t i = (at_ + step) % count;
       const Slot& slot = parser_.slots[i];
-      if (slot.key != key || slot.place != place) continue;
+      if (slot.key != key || slot.section != section) continue;
       at_ = i;
       return &slot;
     }
@@ -297,7 +298,7 @@ class Parse {
   size_t at_ = 0;
 };
 
-ElementMap<Named> element_map(Parser made, Place last) {
+ElementMap<Named> element_map(Parser made, Section last) {
   auto parser = std::make_shared<const Parser>(std::move(made));
   ElementMap<Named> map;
   map.result.leaves.emplace();
@@ -308,7 +309,7 @@ ElementMap<Named> element_map(Parser made, Place last) {
                         "[parse_example] elements must be one value of bytes: leaves=", in.leaves.size());
     const Bytes message = detail::to_bytes(in.leaves[0]);
     Parse parse(*parser, out);
-    if (last == Place::Sequence) {
+    if (last == Section::Sequence) {
       parse_sequence(message, parse, parse);
     } else {
       parse_features(message, parse);
@@ -322,15 +323,15 @@ ElementMap<Named> element_map(Parser made, Place last) {
 
 ElementMap<Named> parse_example(Features features) {
   std::map<std::string, Slot> slots;
-  add(slots, std::move(features), Place::Context);
-  return element_map(make_parser(std::move(slots)), Place::Context);
+  add(slots, std::move(features), Section::Context);
+  return element_map(make_parser(std::move(slots)), Section::Context);
 }
 
 ElementMap<Named> parse_sequence_example(Features context, Features sequence) {
   std::map<std::string, Slot> slots;
-  add(slots, std::move(context), Place::Context);
-  add(slots, std::move(sequence), Place::Sequence);
-  return element_map(make_parser(std::move(slots)), Place::Sequence);
+  add(slots, std::move(context), Section::Context);
+  add(slots, std::move(sequence), Section::Sequence);
+  return element_map(make_parser(std::move(slots)), Section::Sequence);
 }
 
 }  // namespace lockstep::data

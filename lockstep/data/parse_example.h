@@ -11,10 +11,10 @@
 #include <c10/core/ScalarType.h>
 
 #include "lockstep/api.h"
-#include "lockstep/data/function.h"
-#include "lockstep/data/named.h"
+#include "lockstep/data/element/function.h"
+#include "lockstep/data/element/named.h"
 
-/// Makes named tensors of tf.Example messages, as `tf.io.parse_single_example` does.
+/// Parses tf.Example messages into named tensors, as `tf.io.parse_single_example` does.
 ///
 /// ```
 /// auto train = data::tfrecords("train.tfrecord")
@@ -24,27 +24,26 @@
 /// for (const data::Named& batch : train) model->forward(batch["image"]);
 /// ```
 ///
-/// Values stay in the record until `batch` copies them to their place, or somebody asks for a tensor. Keys of the
-/// message that are not asked for are passed over. A message that is damaged, and one whose features are not as they
-/// are asked for, throws DataError; the latter names key, what was expected and what was found.
+/// Values stay in the record until `batch` copies them, or a tensor is requested. Keys of the message that are not
+/// requested are skipped. A damaged message throws DataError; so does one whose features do not match, and that error
+/// names the key, what was expected and what was found.
 namespace lockstep::data {
 
-/// As many numbers as `shape` has, which is one for {}. `dtype` is torch::kFloat or torch::kLong: Example has no
-/// others.
+/// A tensor of this shape; {} is one number. `dtype` is torch::kFloat or torch::kLong: Example has no others.
 struct FixedLen {
   at::ScalarType dtype = at::kFloat;
   std::vector<int64_t> shape = {};
-  /// Stands for a missing feature; of `shape`, or one number that all values are. Not defined: missing is an error.
+  /// The value of a missing feature, of `shape` or one number for all values. Undefined: a missing feature is an error.
   at::Tensor default_value = {};
 };
 
 /// One value of bytes: becomes Bytes.
 struct FixedLenBytes {
-  /// Stands for a missing feature; without one missing is an error.
+  /// The value of a missing feature; without one a missing feature is an error.
   std::optional<std::string> default_value = std::nullopt;
 };
 
-/// Any number of numbers, also none, or a missing feature: a tensor of one dimension. See `padded_batch`.
+/// Any number of values, also none, or a missing feature: a tensor of one dimension. See `padded_batch`.
 struct VarLen {
   at::ScalarType dtype = at::kFloat;
 };
@@ -69,11 +68,11 @@ struct FixedLenSequence {
 using Feature = std::variant<FixedLen, FixedLenBytes, VarLen, VarLenBytes, Raw, FixedLenSequence>;
 using Features = std::map<std::string, Feature>;
 
-/// Returns the function for `map` that takes the features out of a tf.Example.
+/// Returns the function for `map` that reads the features of a tf.Example.
 LOCKSTEP_API ElementMap<Named> parse_example(Features features);
 
-/// Returns the function for `map` that takes the features out of a tf.SequenceExample: `context` as those of an
-/// Example, `sequence`, which are all FixedLenSequence, out of its lists. No name may be in both.
+/// Returns the function for `map` that reads the features of a tf.SequenceExample: `context` like those of an Example,
+/// `sequence`, which are all FixedLenSequence, from its feature lists. The names of both must differ.
 LOCKSTEP_API ElementMap<Named> parse_sequence_example(Features context, Features sequence);
 
 }  // namespace lockstep::data

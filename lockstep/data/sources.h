@@ -10,7 +10,7 @@
 #include "lockstep/api.h"
 #include "lockstep/data/dataset.h"
 
-/// Datasets from what is in memory. Those from files are in files.h.
+/// Datasets of values in memory. Datasets of files are in files.h.
 namespace lockstep::data {
 
 namespace detail {
@@ -19,7 +19,7 @@ LOCKSTEP_API NodePtr make_range(int64_t start, int64_t stop, int64_t step);
 LOCKSTEP_API NodePtr make_elements(std::vector<Element> elements, const char* name);
 LOCKSTEP_API NodePtr make_slices(Element batch);
 
-/// Fills in the next element or returns false.
+/// Stores the next element or returns false.
 using ElementGenerator = std::function<bool(Element&)>;
 LOCKSTEP_API NodePtr make_generator(std::function<ElementGenerator()> start, ElementSpec spec);
 
@@ -33,13 +33,13 @@ Element encoded(T value) {
 }  // namespace detail
 
 struct GeneratorOptions {
-  /// What the generator gives, where its type does not say it: shapes and dtypes of tensors.
+  /// The spec of elements where their type does not determine it: shapes and dtypes of tensors.
   std::optional<ElementSpec> spec = std::nullopt;
 };
 
-/// The numbers from 0 up to, and without, `stop`.
+/// The numbers from 0 to `stop`, which is excluded.
 inline Dataset<int64_t> range(int64_t stop) { return Dataset<int64_t>(detail::make_range(0, stop, 1)); }
-/// The numbers from `start` towards `stop`, in steps of `step`, which may be negative.
+/// The numbers from `start` to `stop`, which is excluded, in steps of `step`, which may be negative.
 inline Dataset<int64_t> range(int64_t start, int64_t stop, int64_t step = 1) {
   return Dataset<int64_t>(detail::make_range(start, stop, step));
 }
@@ -52,8 +52,8 @@ Dataset<T> from_tensors(T value) {
   return Dataset<T>(detail::make_elements(std::move(elements), "from_tensors"));
 }
 
-/// The rows of tensors: element i has row i of each. All must have the same number of rows. Nothing is copied, and a
-/// change of a tensor shows in the elements.
+/// The rows of tensors: element i has row i of each. All must have the same number of rows. Elements share the memory
+/// of the tensors.
 ///
 /// ```
 /// auto train = data::from_tensor_slices(std::tuple{images, labels});      // Dataset<std::tuple<Tensor, Tensor>>
@@ -71,8 +71,8 @@ Dataset<T> from_vector(const std::vector<T>& values) {
   return Dataset<T>(detail::make_elements(std::move(elements), "from_vector"));
 }
 
-/// What a function gives. `start` is called for every iterator and returns a function that gives a `std::optional<T>`,
-/// empty at the end.
+/// The values of a generator. `start` is called for every iterator and returns a function that returns a
+/// `std::optional<T>`, empty at the end.
 ///
 /// ```
 /// auto squares = data::from_generator([] {
@@ -94,7 +94,7 @@ auto from_generator(Start start, GeneratorOptions options = {}) {
 }
 
 /// A random-access dataset of `torch::data`: what its `get(index)` returns for each index below its `size()`.
-/// Copies of the dataset are used by several threads if the pipeline has them, each at its own index.
+/// With several threads in the pipeline each uses a copy of the dataset.
 template <class TorchDataset>
   requires requires(TorchDataset dataset) {
     dataset.get(size_t{0});

@@ -5,12 +5,11 @@
 #include <vector>
 
 #include "lockstep/api.h"
-#include "lockstep/data/function.h"
+#include "lockstep/data/element/function.h"
 #include "lockstep/data/node.h"
 #include "lockstep/data/options.h"
 
-/// Inside: what makes the nodes of transforms. Each is implemented in the file of its name in transforms/; arguments
-/// are checked there.
+/// Internal: the functions that make and check the nodes of transforms, each in the file of its name in transforms/.
 namespace lockstep::data::detail {
 
 using DatasetFunction = std::function<NodePtr(Element&)>;
@@ -26,31 +25,31 @@ LOCKSTEP_API NodePtr make_repeat(NodePtr input, int64_t count);
 LOCKSTEP_API NodePtr make_batch(NodePtr input, int64_t size, BatchOptions options);
 LOCKSTEP_API NodePtr make_padded_batch(NodePtr input, int64_t size, PaddedBatchOptions options);
 LOCKSTEP_API NodePtr make_unbatch(NodePtr input);
-/// Cuts the stream of rows into batches of `sizes`, again and again, whatever the batches were before.
+/// Regroups rows into batches of `sizes`, in a cycle.
 LOCKSTEP_API NodePtr make_rebatch(NodePtr input, std::vector<int64_t> sizes, BatchOptions options);
-/// Cuts each batch into `parts` equal ones; what is left over makes the last ones smaller, or empty.
+/// Splits each batch into `parts` equal ones; the last ones may be smaller or empty.
 LOCKSTEP_API NodePtr make_split(NodePtr input, int64_t parts);
 LOCKSTEP_API NodePtr make_bucket_by_length(NodePtr input, LengthFunction length, std::vector<int64_t> boundaries,
                                            std::vector<int64_t> batch_sizes, BucketOptions options);
 
-/// Whether every shard must get something: inserted by auto-sharding, not by users.
+/// Whether every shard must have elements; auto-sharding asks for it, users do not.
 enum class ShardCheck { None, NonEmpty };
 LOCKSTEP_API NodePtr make_shard(NodePtr input, int64_t num_shards, int64_t index, ShardCheck check = ShardCheck::None);
-/// Whether the node is `shard(kShardHint)`.
+/// Whether the node is `shard_hint()`.
 LOCKSTEP_API bool is_shard_hint(const Node& node);
 LOCKSTEP_API NodePtr make_take(NodePtr input, int64_t count);
 LOCKSTEP_API NodePtr make_skip(NodePtr input, int64_t count);
 LOCKSTEP_API NodePtr make_zip(std::vector<NodePtr> inputs);
 LOCKSTEP_API NodePtr make_concatenate(NodePtr first, NodePtr second);
 LOCKSTEP_API NodePtr make_sample_from(std::vector<NodePtr> inputs, std::vector<double> weights, SampleOptions options);
-/// An empty `file` keeps the elements in memory.
+/// An empty `file` stores the elements in memory.
 LOCKSTEP_API NodePtr make_cache(NodePtr input, std::string file);
 LOCKSTEP_API NodePtr make_prefetch(NodePtr input, int64_t buffer_size);
 LOCKSTEP_API NodePtr make_enumerate(NodePtr input, int64_t start);
 LOCKSTEP_API NodePtr make_options(NodePtr input, DataOptions options);
 LOCKSTEP_API NodePtr make_assert_cardinality(NodePtr input, int64_t count);
 
-/// The options in force for a graph: for each, what the node nearest to the end says.
+/// The effective options of a graph: for each option, that of the node nearest to the end.
 LOCKSTEP_API DataOptions options_of(const Node& node);
 
 }  // namespace lockstep::data::detail

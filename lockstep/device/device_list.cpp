@@ -81,7 +81,7 @@ std::vector<std::string> resolve_device_list(const std::vector<std::string>& dev
   if (devices.empty()) return default_device_list();
   std::vector<std::string> names;
   Specs specs;
-  const DeviceSpec scope = DeviceSpec::parse(current_device(MissingJob::kLeftOut));
+  const DeviceSpec scope = DeviceSpec::parse(current_device(MissingJob::LeftOut));
   for (const std::string& device : devices) {
     names.push_back(resolve(device));
     specs.push_back(scope.merged_with(DeviceSpec::parse(device)));

@@ -6,7 +6,7 @@
 
 #include "lockstep/api.h"
 
-/// Lists of devices, as strategies take them.
+/// Lists of devices for strategies.
 namespace lockstep {
 
 /// The devices of each task of each job: `group["worker"][1]` are those of task 1.
@@ -15,17 +15,17 @@ using DeviceGroups = std::map<std::string, std::map<int, std::vector<std::string
 /// Returns all logical GPUs, or all logical CPUs where there is no GPU.
 LOCKSTEP_API std::vector<std::string> default_device_list();
 
-/// Returns the canonical names of the devices that a strategy inside one process shall use.
+/// Returns the canonical names of the devices of a strategy inside one process.
 ///
 /// Each string is completed by this thread's device scopes; an empty list means `default_device_list()`. Throws
-/// `c10::ValueError` when a device is there twice or does not exist, when local and remote devices are mixed, when a
+/// `c10::ValueError` when a device is listed twice or does not exist, when local and remote devices are mixed, when a
 /// remote device has no task, and when the devices belong to several workers.
 LOCKSTEP_API std::vector<std::string> resolve_device_list(const std::vector<std::string>& devices);
 
 /// Returns whether all devices belong to one (job, replica, task); `localhost` and no job are the same.
 ///
-/// Throws `c10::ValueError` when local and remote devices are mixed, or when the devices of a single remote worker do
-/// not say its task.
+/// Throws `c10::ValueError` when local and remote devices are mixed, or when the devices of a single remote worker have
+/// no task.
 LOCKSTEP_API bool is_device_list_single_worker(const std::vector<std::string>& devices);
 
 /// Sorts the devices of several workers by job and task; throws `c10::ValueError` when there is only one worker.

@@ -97,9 +97,8 @@ class Parser {
   }
 
   [[noreturn]] void fail(std::string_view rule, std::string_view component) const {
-    throw c10::ValueError(
-        {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-        c10::str("[DeviceSpec::parse] ", rule, ": component='", component, "', string='", text_, "'"));
+    LOCKSTEP_THROW(c10::ValueError, "[DeviceSpec::parse] ", rule, ": component='", component, "', string='", text_,
+                   "'");
   }
 
   std::string_view text_;
@@ -108,7 +107,7 @@ class Parser {
 
 DeviceSpec default_spec(MissingJob missing_job) {
   const DeviceSpec spec = DeviceSpec().with_replica(0).with_task(0).with_type("CPU").with_index(0);
-  if (missing_job == MissingJob::kLeftOut) return spec;
+  if (missing_job == MissingJob::LeftOut) return spec;
   const ProcessTask own = process_task();
   return spec.with_job(own.job).with_task(own.task);
 }
@@ -185,7 +184,7 @@ std::string canonicalize(std::string_view device, std::string_view fallback, Mis
 }
 
 std::string canonicalize_without_job_and_task(std::string_view device) {
-  return default_spec(MissingJob::kLeftOut)
+  return default_spec(MissingJob::LeftOut)
       .merged_with(parse_strictly(device))
       .with_job(std::nullopt)
       .with_replica(0)

@@ -11,11 +11,11 @@
 ///
 /// A device string is a list of components separated by `/`, each optional, in any order:
 ///
-///     /job:worker/replica:0/task:1/device:GPU:0     everything said
+///     /job:worker/replica:0/task:1/device:GPU:0     all components
 ///     /cpu:1   GPU:0   gpu                          short forms of the device component
 ///     cuda:0   cuda                                 LibTorch's spelling, the same as GPU
 ///
-/// `canonicalize` fills what was left out, so that equal devices have equal names:
+/// `canonicalize` completes the components, so that equal devices have equal names:
 ///
 ///     canonicalize("cpu:1")      == "/job:localhost/replica:0/task:0/device:CPU:1"
 ///     canonicalize("/job:chief") == "/job:chief/replica:0/task:0/device:CPU:0"
@@ -31,9 +31,10 @@ class LOCKSTEP_API DeviceSpec {
 
   /// Parses a device string; throws `c10::ValueError` that names the faulty component.
   ///
-  /// The short form knows CPU, GPU, TPU and CUDA in any case and makes them capitals (CUDA becomes GPU). The long form
-  /// `device:TYPE:INDEX` takes any type and keeps its case, but for `cpu` and `gpu`. An index `*` is an unspecified
-  /// one.
+  /// The short form knows CPU, GPU, TPU and CUDA in upper or lower case and converts them to upper case (CUDA becomes
+  /// GPU). The long form `device:TYPE:INDEX` takes any type and preserves its case, except for `cpu` and `gpu`. An
+  /// index
+  /// `*` is unspecified.
   static DeviceSpec parse(std::string_view text);
 
   const std::optional<std::string>& job() const { return job_; }
@@ -48,7 +49,7 @@ class LOCKSTEP_API DeviceSpec {
   DeviceSpec with_replica(std::optional<int> replica) const;
   /// Returns a copy with another task.
   DeviceSpec with_task(std::optional<int> task) const;
-  /// Returns a copy with another device type; `cpu` and `gpu` become capitals.
+  /// Returns a copy with another device type; `cpu` and `gpu` become upper case.
   DeviceSpec with_type(std::optional<std::string> type) const;
   /// Returns a copy with another device index.
   DeviceSpec with_index(std::optional<int> index) const;
@@ -71,20 +72,20 @@ class LOCKSTEP_API DeviceSpec {
 
 LOCKSTEP_API std::ostream& operator<<(std::ostream& out, const DeviceSpec& spec);
 
-/// What becomes of a job that neither the string nor its default names.
+/// The job of a device whose string and default have none.
 enum class MissingJob {
-  /// It is this process: `/job:localhost`, or its task in a cluster (process_task.h). What eager programs mean.
-  kLocalhost,
+  /// This process: `/job:localhost`, or its task in a cluster (process_task.h). The rule of eager programs.
+  Localhost,
   /// The name has no job: the device is relative to whichever worker uses it (TensorFlow's graph mode).
-  kLeftOut,
+  LeftOut,
 };
 
 /// Returns the full name of `device`: its own parts, else those of `fallback`, else replica 0, task 0, CPU 0.
 ///
-/// Throws `c10::ValueError` when a string does not parse or a device type is not in capitals. Whether the device exists
-/// is not asked; `find_logical_device` does that.
+/// Throws `c10::ValueError` when a string does not parse or a device type is not in upper case. The device need not
+/// exist; `find_logical_device` checks that.
 LOCKSTEP_API std::string canonicalize(std::string_view device, std::string_view fallback = "",
-                                      MissingJob missing_job = MissingJob::kLocalhost);
+                                      MissingJob missing_job = MissingJob::Localhost);
 
 /// Returns replica 0, type and index of `device`, without job and task: relative to whichever worker uses it.
 LOCKSTEP_API std::string canonicalize_without_job_and_task(std::string_view device);

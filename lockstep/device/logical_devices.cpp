@@ -98,7 +98,7 @@ std::string names_of_logical_devices() {
   return out.str();
 }
 
-/// Says how the device that was not found could come to be.
+/// Explains how to make the device that was not found.
 std::string advice(std::string_view canonical_name) {
   const DeviceSpec spec = DeviceSpec::parse(canonical_name);
   const std::string type = spec.type().value_or("CPU");

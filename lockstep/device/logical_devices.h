@@ -8,10 +8,10 @@
 
 #include "lockstep/api.h"
 
-/// Logical devices: what strategies place replicas on.
+/// Logical devices, on which strategies place replicas.
 ///
-/// Every GPU is one logical device, and the machine's processors are one logical CPU, unless the program says
-/// otherwise:
+/// Every GPU is one logical device, and the machine's processors are one logical CPU, unless the program sets
+/// other numbers:
 ///
 ///     lockstep::set_logical_devices("CPU", 4);           // CPU:0 to CPU:3, for four replicas on one machine
 ///     lockstep::set_logical_devices("GPU", 2);           // two logical GPUs on one card, or one on each of two
@@ -21,13 +21,13 @@
 /// All functions here may be called from any thread.
 namespace lockstep {
 
-/// A device of the machine, as its hardware has it.
+/// A physical device of the machine.
 struct PhysicalDevice {
   /// For example `/physical_device:GPU:0`.
   std::string name;
   /// `CPU`, `GPU` or `TPU`.
   std::string type;
-  /// What LibTorch calls it.
+  /// The device in LibTorch.
   c10::Device torch_device;
 };
 
@@ -51,25 +51,25 @@ LOCKSTEP_API std::vector<LogicalDevice> list_logical_devices(std::string_view ty
 
 /// Makes `count` logical devices of a type, spread evenly and in order over its physical devices.
 ///
-/// It may be called again at any time, unlike in TensorFlow: strategies that exist keep the devices they were made
-/// with, and only later ones see the change. Throws `c10::ValueError` when `count` is not in 1 … 4096 or the
-/// machine has no physical device of the type.
+/// It may be called again at any time, unlike in TensorFlow: existing strategies keep their devices, and only later
+/// ones see the change. Throws `c10::ValueError` when `count` is not in 1 … 4096 or the machine has no physical device
+/// of the type.
 LOCKSTEP_API void set_logical_devices(std::string_view type, int count);
 
-/// Makes `counts[i]` logical devices on the i-th physical device of a type, numbered through.
+/// Makes `counts[i]` logical devices on the i-th physical device of a type, numbered consecutively.
 LOCKSTEP_API void set_logical_devices_per_physical(std::string_view type, const std::vector<int>& counts);
 
-/// Forgets what was set: the defaults hold again.
+/// Restores the defaults.
 LOCKSTEP_API void reset_logical_devices();
 
 namespace detail {
-/// Makes TPU:0, TPU:1, ... these devices: what a plugin has that was started.
+/// Makes these devices, those of a loaded plugin, the logical devices TPU:0, TPU:1, ...
 LOCKSTEP_API void set_tpu_devices(std::vector<c10::Device> devices);
 }  // namespace detail
 
 /// Returns the logical device with this canonical name.
 ///
-/// Throws `c10::ValueError` that lists the devices there are, and says how to make more, when there is none.
+/// Throws `c10::ValueError` that lists the existing devices and explains how to make more.
 LOCKSTEP_API LogicalDevice find_logical_device(std::string_view canonical_name);
 
 /// Returns whether a logical device has this canonical name.

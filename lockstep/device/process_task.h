@@ -14,10 +14,10 @@ struct LOCKSTEP_API ProcessTask {
   bool operator==(const ProcessTask&) const = default;
 };
 
-/// Returns what `set_process_task` said last; job "localhost" and task 0 before.
+/// Returns the task of the last `set_process_task`; job "localhost" and task 0 before the first.
 LOCKSTEP_API ProcessTask process_task();
 
-/// Names the devices of this process after a task, from now on: `/job:worker/replica:0/task:1/device:CPU:0`. Strategies
+/// Sets the task in the names of this process's devices: `/job:worker/replica:0/task:1/device:CPU:0`. Strategies
 /// of several workers do so when they join. Thread-safe.
 LOCKSTEP_API void set_process_task(const ProcessTask& task);
 

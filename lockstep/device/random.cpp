@@ -7,21 +7,24 @@
 #include <ATen/core/stack.h>
 #include <torch/library.h>
 
+#include "lockstep/device/placement.h"
+
 namespace lockstep::detail {
 namespace {
 
-/// A key that LibTorch reserves for modes of others' making: above autograd, off unless a thread includes it.
+/// A dispatch key that LibTorch reserves for extensions: above autograd, off unless a thread includes it.
 constexpr c10::DispatchKey kRandomMode = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
 thread_local ReplicaRandom* random_of_this_thread = nullptr;
 
-/// The device whose generator an operation uses: that of its first tensor, else of its `device` argument.
+/// The device whose generator an operation uses: that of its first tensor, else of its `device` argument, else where
+/// the thread makes tensors.
 c10::Device device_of_call(const c10::FunctionSchema& schema, at::ArrayRef<c10::IValue> arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i].isTensor() && arguments[i].toTensor().defined()) return arguments[i].toTensor().device();
     if (schema.arguments()[i].name() == "device" && arguments[i].isDevice()) return arguments[i].toDevice();
   }
-  return at::kCPU;
+  return Placement::current().value_or(at::kCPU);
 }
 
 int generator_argument(const c10::FunctionSchema& schema) {
@@ -31,7 +34,7 @@ int generator_argument(const c10::FunctionSchema& schema) {
   return -1;
 }
 
-/// Fills in the replica's generator where the caller named none, and passes the call on.
+/// Adds the replica's generator where the caller passed none, and redispatches.
 void with_replica_generator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   c10::impl::ExcludeDispatchKeyGuard once(kRandomMode);
   const c10::FunctionSchema& schema = op.schema();
@@ -76,7 +79,7 @@ std::vector<torch::Library> register_kernels() {
   return libraries;
 }
 
-/// Keeps the kernels registered to the very end: LibTorch's dispatcher may be gone before our own static objects are.
+/// Never unregisters the kernels: LibTorch's dispatcher may be destroyed before our static objects.
 union NeverDestroyed {
   explicit NeverDestroyed(std::vector<torch::Library> registered) : libraries(std::move(registered)) {}
   ~NeverDestroyed() {}

@@ -14,66 +14,65 @@
 
 #include "lockstep/base/backoff.h"
 #include "lockstep/base/error.h"
+#include "lockstep/device/autocast_dtype.h"
 #include "lockstep/device/random.h"
 #include "lockstep/device/stream.h"
 #include "lockstep/device/thread_share.h"
-
-/// LibTorch 2.4 gave autocast one pair of functions for all kinds of device, and deprecated the older ones. What stands
-/// here is a worse match than those, so that it is called only where they do not exist.
-namespace lockstep_before_libtorch_2_4 {
-struct AnyKind {
-  AnyKind(c10::DeviceType kind) : kind(kind) {}  // NOLINT: the conversion makes it the worse match
-  c10::DeviceType kind;
-};
-[[maybe_unused]] at::ScalarType get_autocast_dtype(AnyKind device) {
-  return device.kind == at::kCPU ? at::autocast::get_autocast_cpu_dtype() : at::autocast::get_autocast_gpu_dtype();
-}
-[[maybe_unused]] void set_autocast_dtype(AnyKind device, at::ScalarType type) {
-  device.kind == at::kCPU ? at::autocast::set_autocast_cpu_dtype(type) : at::autocast::set_autocast_gpu_dtype(type);
-}
-}  // namespace lockstep_before_libtorch_2_4
 
 namespace lockstep {
 namespace {
 
 thread_local std::optional<ReplicaFailure> failure_of_last_run;
 
-at::ScalarType autocast_type(c10::DeviceType kind) {
-  using namespace lockstep_before_libtorch_2_4;
-  using namespace at::autocast;
-  return get_autocast_dtype(kind);
-}
-
-void set_autocast_type(c10::DeviceType kind, at::ScalarType type) {
-  using namespace lockstep_before_libtorch_2_4;
-  using namespace at::autocast;
-  set_autocast_dtype(kind, type);
-}
-
-/// Runs the whole of a backward pass on the thread that started it, where LibTorch can: its own thread for each GPU
-/// would serve all replicas on that card, and block for good in the first collective of a gradient.
+/// Runs the whole backward pass on the thread that started it, where LibTorch supports it: LibTorch's own thread for a
+/// GPU would serve all replicas on that GPU, and deadlock in the first collective of a gradient.
 template <class State>
 void keep_backward_on_this_thread(State& state) {
   if constexpr (requires { state.set_multithreading_enabled(false); }) state.set_multithreading_enabled(false);
 }
 
-/// The caller's thread-local state that replicas take over; what LibTorch's own snapshot leaves out is added.
+/// The caller's thread-local state that replicas inherit, with the autocast dtypes, which LibTorch's snapshot lacks.
 struct CallerState {
   at::ThreadLocalState local;
-  at::ScalarType autocast_cpu = autocast_type(at::kCPU);
-  at::ScalarType autocast_gpu = autocast_type(at::kCUDA);
+  at::ScalarType autocast_cpu = detail::autocast_dtype(at::kCPU);
+  at::ScalarType autocast_gpu = detail::autocast_dtype(at::kCUDA);
 };
 
-/// Puts the caller's state onto a replica's thread for as long as it lives.
+/// Sets the caller's state on a replica's thread during its lifetime.
 class CallerStateGuard {
  public:
   explicit CallerStateGuard(const CallerState& caller) : guard_(caller.local) {
-    set_autocast_type(at::kCPU, caller.autocast_cpu);
-    set_autocast_type(at::kCUDA, caller.autocast_gpu);
+    detail::set_autocast_dtype(at::kCPU, caller.autocast_cpu);
+    detail::set_autocast_dtype(at::kCUDA, caller.autocast_gpu);
   }
 
  private:
   at::ThreadLocalStateGuard guard_;
+};
+
+bool is_collective_error(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const CollectiveError&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+/// Autocast stores casts of weights for the calling thread until it is left. A run around which it is on would leave
+/// them to the next run, in which weights have changed.
+class AutocastCacheGuard {
+ public:
+  AutocastCacheGuard() : is_on_(detail::is_autocast_on(at::kCPU) || detail::is_autocast_on(at::kCUDA)) {}
+  ~AutocastCacheGuard() {
+    if (is_on_) at::autocast::clear_cache();
+  }
+  AutocastCacheGuard(const AutocastCacheGuard&) = delete;
+  AutocastCacheGuard& operator=(const AutocastCacheGuard&) = delete;
+
+ private:
+  bool is_on_;
 };
 
 class AutogradStateGuard {
@@ -143,14 +142,13 @@ struct ReplicaThreads::State {
 
   template <class Ready>
   void wait_until(int replica, Ready&& ready) {
-    for (Backoff backoff(patience[replica].value); !ready();) {
-      if (backoff.pause()) continue;
+    spin_then_sleep(patience[replica].value, ready, [&] {
       std::unique_lock<std::mutex> lock(sleep_mutex);
       sleepers.fetch_add(1, std::memory_order_seq_cst);
       wake.wait(lock, ready);
       sleepers.fetch_sub(1, std::memory_order_seq_cst);
-      return;
-    }
+      return true;
+    });
   }
 
   void wake_sleepers() {
@@ -177,6 +175,7 @@ struct ReplicaThreads::State {
     std::exception_ptr error;
     try {
       ReplicaStream::Scope stream(streams[replica]);
+      const AutocastCacheGuard autocast;
       ThreadShare threads(devices[replica].is_cpu() ? share : num_hardware_threads());
       std::optional<ReplicaRandom> random;
       std::optional<AutogradStateGuard> autograd;
@@ -187,10 +186,17 @@ struct ReplicaThreads::State {
       (*body)(replica);
     } catch (...) {
       error = std::current_exception();
-      const std::lock_guard<std::mutex> lock(failure_mutex);
-      if (!failure) failure = ReplicaFailure{replica, error};
+      keep_failure({replica, error});
     }
     (*leave)(replica, error);
+  }
+
+  /// Keeps the first failure. A CollectiveError gives way to another kind of error: it may be the consequence of it.
+  void keep_failure(ReplicaFailure failed) {
+    const std::lock_guard<std::mutex> lock(failure_mutex);
+    if (!failure || (is_collective_error(failure->exception) && !is_collective_error(failed.exception))) {
+      failure = std::move(failed);
+    }
   }
 
   void rethrow_failure() {

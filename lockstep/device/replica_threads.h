@@ -12,13 +12,13 @@
 
 namespace lockstep {
 
-/// What went wrong in which replica, for whoever catches the exception that `run` let through.
+/// The replica whose exception `run` rethrew.
 struct ReplicaFailure {
   int replica = -1;
   std::exception_ptr exception;
 };
 
-/// Returns the failure of the last `run` that the calling thread made and that threw; nothing if it did not throw.
+/// Returns the failure of the calling thread's last `run`; nothing if it did not throw.
 LOCKSTEP_API const std::optional<ReplicaFailure>& last_replica_failure();
 
 namespace detail {
@@ -26,11 +26,12 @@ namespace detail {
 /// The threads that replicas compute on.
 ///
 /// Replica 0 runs on the thread that calls `run`, every other one on a persistent thread of its own: so two replicas on
-/// two cores are two threads, and an empty run costs about as much as one message between cores. Each replica has its
+/// two cores are two threads, and an empty run costs about one message between cores. Each replica has its
 /// device, its stream, its share of the cores and its random numbers; grad mode, inference mode, autocast and all other
-/// thread-local state of LibTorch are the caller's.
+/// thread-local state of LibTorch are the caller's. Casts of weights that autocast has stored are dropped after the
+/// run.
 ///
-/// Calls from several threads take turns.
+/// Calls from several threads are serialised.
 class LOCKSTEP_API ReplicaThreads {
  public:
   /// `first_replica` is the number of the first one among all replicas, `num_workers` how many processes there are with
@@ -48,7 +49,7 @@ class LOCKSTEP_API ReplicaThreads {
 
   /// Calls `body(replica)` for every replica at once and waits for all of them.
   ///
-  /// When some throw, the first exception in time is rethrown here, as the very same object, after all have ended. A
+  /// When some throw, the first exception in time is rethrown here, as the same object, after all have ended. A
   /// `c10::Error` gains a line that names the replica; `last_replica_failure` names it for all others.
   /// `begin()` is called first, on the calling thread, when its turn has come. `leave(replica, exception)` is called on
   /// the replica's thread as soon as its body has ended, so that others can be freed from waiting for it; the exception

@@ -16,12 +16,13 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/processor.h"
+#include "lockstep/device/cpu_quota.h"
 
 namespace lockstep {
 namespace {
 
-/// Opens LibTorch's own library, so that symbols are looked up in what *it* was linked to: a process may hold a second
-/// OpenMP or BLAS library that LibTorch does not use.
+/// Opens LibTorch's own library, so that symbols are looked up in the libraries that LibTorch is linked to: a process
+/// may have another OpenMP or BLAS library, too.
 void* libtorch() {
   Dl_info where;
   if (dladdr(reinterpret_cast<void*>(&at::get_num_threads), &where) == 0) return RTLD_DEFAULT;
@@ -29,7 +30,7 @@ void* libtorch() {
   return handle != nullptr ? handle : RTLD_DEFAULT;
 }
 
-/// The functions of libraries that LibTorch may or may not have brought along; null where it has not.
+/// Functions of libraries that LibTorch may be linked to; null where it is not.
 struct ThreadControls {
   using SetThreads = void (*)(int);
   using GetThreads = int (*)();
@@ -65,8 +66,9 @@ std::atomic<int> threads_asked_for{0};
 int num_hardware_threads() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1U, std::thread::hardware_concurrency());
+  const bool known = sched_getaffinity(0, sizeof(set), &set) == 0;
+  const int cores = known ? CPU_COUNT(&set) : static_cast<int>(std::thread::hardware_concurrency());
+  return detail::threads_under_quota(std::max(1, cores), detail::cpu_quota());
 }
 
 void set_threads_per_replica(int num_threads) {
@@ -95,7 +97,7 @@ void apply_machine_defaults() {
   static const bool done = [] {
     if (env::flag("LOCKSTEP_KEEP_MEMORY")) keep_freed_memory();
     const auto asked = env::given("LOCKSTEP_ONEDNN");
-    if (asked || detail::kIsArm) at::globalContext().setUserEnabledMkldnn(asked && env::flag("LOCKSTEP_ONEDNN"));
+    if (asked || detail::is_arm64()) at::globalContext().setUserEnabledMkldnn(asked && env::flag("LOCKSTEP_ONEDNN"));
     return true;
   }();
   static_cast<void>(done);
@@ -121,7 +123,7 @@ ThreadShare::~ThreadShare() {
 
 namespace {
 
-/// One `for_each_in_parallel` that is under way.
+/// One running `for_each_in_parallel`.
 struct ParallelWork {
   int64_t count;
   c10::function_ref<void(int64_t, int)>* work;
@@ -150,8 +152,8 @@ void for_each_in_parallel(int64_t count, c10::function_ref<void(int64_t, int)> w
     return;
   }
   ParallelWork parallel{count, &work, {}, {}, nullptr};
-  // What was written before is seen by all who take turns, and what they write is seen here. OpenMP orders it too, but
-  // ThreadSanitizer does not see how.
+  // This store and the load below order memory accesses with the threads. OpenMP orders them, too, but ThreadSanitizer
+  // does not see it.
   parallel.next.store(0);
   controls().omp_parallel([](void* data) { static_cast<ParallelWork*>(data)->take_turns(controls().omp_thread()); },
                           &parallel, static_cast<unsigned>(num_threads), 0);

@@ -5,12 +5,8 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 namespace lockstep::detail {
-namespace {
-c10::impl::VirtualGuardImpl runtime_of(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()); }
-}  // namespace
-
 Uploader::Uploader(c10::Device device) : device_(device) {
-  if (device.is_cuda()) stream_ = runtime_of(device).getStreamFromGlobalPool(device);
+  if (device.is_cuda()) stream_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
 }
 
 at::Tensor Uploader::upload(const at::Tensor& tensor) {
@@ -31,7 +27,7 @@ std::optional<c10::Event> Uploader::ready() const {
 
 void Uploader::use(const at::Tensor& copy, std::optional<c10::Event>& ready) {
   if (!ready || copy.device().is_cpu()) return;
-  const c10::Stream stream = runtime_of(copy.device()).getStream(copy.device());
+  const c10::Stream stream = c10::impl::VirtualGuardImpl(copy.device().type()).getStream(copy.device());
   ready->block(stream);
   copy.record_stream(stream);
 }

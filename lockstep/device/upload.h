@@ -10,20 +10,21 @@
 
 namespace lockstep::detail {
 
-/// Copies tensors to one device ahead of their use, beside what the device computes: on a stream of its own and, from
-/// page-locked memory, without the host waiting. On the CPU a tensor is its own copy.
+/// Copies tensors to one device ahead of their use, concurrently with computation: on a stream of its own and, from
+/// page-locked memory, asynchronously. On the CPU a tensor is its own copy.
 class LOCKSTEP_API Uploader {
  public:
   explicit Uploader(c10::Device device);
+  c10::Device device() const { return device_; }
 
   /// Starts to copy. Call it on any one thread.
   at::Tensor upload(const at::Tensor& tensor);
 
-  /// What must have happened before the copies that were started so far may be used.
+  /// An event after which the copies that were started so far may be used.
   std::optional<c10::Event> ready() const;
 
-  /// On the thread that uses a copy, before it does: orders its current stream after `ready`, and keeps the memory from
-  /// being used anew before that stream is through with it.
+  /// Called on the thread that uses a copy, before its use: orders its current stream after `ready`, and defers reuse
+  /// of the memory until that stream has finished.
   static void use(const at::Tensor& copy, std::optional<c10::Event>& ready);
 
  private:

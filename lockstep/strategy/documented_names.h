@@ -2,8 +2,8 @@
 
 #include <utility>
 
-/// Every method under the name that TensorFlow's API pages give it: the same calls without `experimental_` are the
-/// canonical ones. Nothing is implemented here.
+/// The names that TensorFlow's API pages give the methods of a strategy. Each forwards to the method without
+/// `experimental_`.
 namespace lockstep {
 
 template <class Self>

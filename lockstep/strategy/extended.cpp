@@ -3,46 +3,79 @@
 #include <algorithm>
 
 #include "lockstep/base/error.h"
-#include "lockstep/strategy/variable_impl.h"
+#include "lockstep/strategy/access.h"
+#include "lockstep/strategy/context_frame.h"
+#include "lockstep/strategy/strategy_impl.h"
+#include "lockstep/strategy/variable/variable_impl.h"
 
 namespace lockstep {
 namespace {
 
-/// Reduces what the local replicas have together with what those of other workers have.
-Mirrored<at::Tensor> reduce_components(const detail::StrategyImpl& strategy, ReduceOp op, std::vector<at::Tensor> local,
-                                       const Destinations& destinations, const CommunicationOptions& options) {
-  const PerReplica<at::Tensor> all(strategy.of_all_replicas(std::move(local)));
-  return strategy.cross_device_ops().reduce(op, all, destinations, options);
+using Batch = std::vector<CrossDeviceOps::ValueAndDestinations>;
+
+/// Whether replicas have values of their own. Otherwise `value` is the same on all of them.
+bool differs_by_replica(const detail::StrategyImpl& strategy, const PerReplica<at::Tensor>& value) {
+  if (!strategy.distributes_values()) return false;
+  return !value.is_bare() || (strategy.num_workers() > 1 && strategy.num_local_replicas() == 1);
+}
+
+/// Reduces the values of the local replicas together with those of other workers' replicas.
+std::vector<Mirrored<at::Tensor>> reduce_components(const detail::StrategyImpl& strategy, ReduceOp op, Batch values,
+                                                    const CommunicationOptions& options) {
+  for (auto& [value, destinations] : values) {
+    value = PerReplica<at::Tensor>(strategy.of_all_replicas({value.begin(), value.end()}));
+  }
+  return strategy.cross_device_ops().batch_reduce(op, values, options);
+}
+
+Mirrored<at::Tensor> broadcast_same(const detail::StrategyImpl& strategy, ReduceOp op, const at::Tensor& value,
+                                    const Destinations& destinations) {
+  if (!strategy.distributes_values()) return {value};
+  LOCKSTEP_CHECK_VALUE(op != ReduceOp::Sum || strategy.num_replicas_in_sync() == 1,
+                       "[reduce_to] a value that is the same on all replicas cannot be summed: replicas=",
+                       strategy.num_replicas_in_sync(), "; reduce what `run` returned");
+  return strategy.cross_device_ops().broadcast(value, destinations);
 }
 
 }  // namespace
+
+StrategyExtended Strategy::extended() const { return StrategyExtended(impl_); }
+
+StrategyExtended::StrategyExtended(std::shared_ptr<detail::StrategyImpl> impl) : impl_(std::move(impl)) {}
 
 Mirrored<at::Tensor> StrategyExtended::reduce_to(ReduceOp op, const PerReplica<at::Tensor>& value,
                                                  const Destinations& destinations,
                                                  const CommunicationOptions& options) const {
   detail::check_cross_replica(*impl_, "reduce_to");
-  if (!impl_->distributes_values() || value.is_bare()) return reduce_to(op, value[0], destinations, options);
-  return reduce_components(*impl_, op, {value.begin(), value.end()}, destinations, options);
+  const comm::OperationScope caller({"reduce_to", op});
+  options.validate();
+  if (!differs_by_replica(*impl_, value)) return broadcast_same(*impl_, op, value[0], destinations);
+  const PerReplica<at::Tensor> all(impl_->of_all_replicas({value.begin(), value.end()}));
+  return impl_->cross_device_ops().reduce(op, all, destinations, options);
 }
 
 Mirrored<at::Tensor> StrategyExtended::reduce_to(ReduceOp op, const at::Tensor& value, const Destinations& destinations,
                                                  const CommunicationOptions& options) const {
-  detail::check_cross_replica(*impl_, "reduce_to");
-  if (!impl_->distributes_values()) return {value};
-  const bool one_of_each_worker = impl_->num_workers() > 1 && impl_->num_local_replicas() == 1;
-  if (one_of_each_worker) return reduce_components(*impl_, op, {value}, destinations, options);
-  LOCKSTEP_CHECK_VALUE(op != ReduceOp::Sum || impl_->num_replicas_in_sync() == 1,
-                       "[reduce_to] a value that is the same on all replicas cannot be summed: replicas=",
-                       impl_->num_replicas_in_sync(), "; reduce what `run` returned");
-  return impl_->cross_device_ops().broadcast(value, destinations);
+  return reduce_to(op, PerReplica<at::Tensor>::bare(value), destinations, options);
 }
 
-std::vector<Mirrored<at::Tensor>> StrategyExtended::batch_reduce_to(
-    ReduceOp op, const std::vector<std::pair<PerReplica<at::Tensor>, Destinations>>& values,
-    const CommunicationOptions& options) const {
+std::vector<Mirrored<at::Tensor>> StrategyExtended::batch_reduce_to(ReduceOp op, const ReducibleValues& values,
+                                                                    const CommunicationOptions& options) const {
   detail::check_cross_replica(*impl_, "batch_reduce_to");
+  const comm::OperationScope caller({"batch_reduce_to", op});
+  options.validate();
+  Batch batch;
+  for (const auto& [value, destinations] : values) {
+    if (differs_by_replica(*impl_, value.components())) batch.emplace_back(value.components(), destinations);
+  }
+  const std::vector<Mirrored<at::Tensor>> reduced = reduce_components(*impl_, op, std::move(batch), options);
   std::vector<Mirrored<at::Tensor>> results;
-  for (const auto& [value, destinations] : values) results.push_back(reduce_to(op, value, destinations, options));
+  size_t next = 0;
+  for (const auto& [value, destinations] : values) {
+    results.push_back(differs_by_replica(*impl_, value.components())
+                          ? reduced[next++]
+                          : broadcast_same(*impl_, op, value.components()[0], destinations));
+  }
   return results;
 }
 
@@ -92,16 +125,26 @@ std::vector<std::string> StrategyExtended::parameter_devices() const {
 }
 
 bool StrategyExtended::variable_created_in_scope(const Variable& variable) const {
-  return variable.strategy() == Strategy(impl_);
+  return detail::Access::impl(variable).strategy == impl_;
 }
 
 at::Tensor StrategyExtended::read_var(const Variable& variable) const { return variable.value(); }
 
-detail::RefreshAfterUpdate::~RefreshAfterUpdate() { variable_.impl()->refresh(); }
+bool StrategyExtended::should_checkpoint() const { return impl_->is_chief(); }
+
+bool StrategyExtended::should_save_summary() const { return impl_->is_chief(); }
+
+bool StrategyExtended::experimental_between_graph() const { return impl_->between_graph(); }
+
+bool StrategyExtended::experimental_require_static_shapes() const { return impl_->requires_equal_shapes(); }
+
+const CrossDeviceOps& StrategyExtended::cross_device_ops() const { return impl_->cross_device_ops(); }
+
+detail::RefreshAfterUpdate::~RefreshAfterUpdate() { detail::Access::impl(variable_).refresh(); }
 
 std::optional<int> get_update_replica_id() {
-  const CurrentPlace& here = current_place();
-  return here.place == Place::Update ? std::optional(here.replica) : std::nullopt;
+  const ReplicaPosition& here = current_position();
+  return here.kind == PositionKind::Update ? std::optional(here.replica) : std::nullopt;
 }
 
 }  // namespace lockstep

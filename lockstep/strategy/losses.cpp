@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/strategy/context.h"
+#include "lockstep/strategy/replica_context.h"
 #include "lockstep/strategy/strategy.h"
 
 namespace lockstep {
@@ -26,9 +27,25 @@ at::Tensor weighted(const at::Tensor& loss, const at::Tensor& weight) {
   return loss * factor;
 }
 
+/// Collective: returns the number of rows of all replicas, at least 1.
+at::Tensor rows_of_all_replicas(const at::Tensor& loss) {
+  at::Tensor rows = at::scalar_tensor(loss.size(0), at::TensorOptions(at::kFloat)).to(loss.device());
+  if (c10::toRealValueType(loss.scalar_type()) == at::kDouble) rows = rows.to(at::kDouble);
+  if (get_strategy().num_replicas_in_sync() > 1) rows = get_replica_context().all_reduce("sum", rows);
+  return at::clamp_min(rows, 1);
+}
+
+/// In single precision for narrower types, which cannot hold large numbers of rows.
+at::Tensor divide_by_rows(const at::Tensor& loss) {
+  const bool is_narrow = loss.scalar_type() == at::kHalf || loss.scalar_type() == at::kBFloat16;
+  const at::Tensor rows = rows_of_all_replicas(loss);
+  if (!is_narrow) return loss.sum() / rows;
+  return (loss.sum(at::kFloat) / rows).to(loss.scalar_type());
+}
+
 at::Tensor divide_by_batch(const at::Tensor& sum, int64_t batch_size) {
   if (batch_size > 0) return sum / batch_size;
-  return sum.masked_fill(at::ones({}, sum.options().dtype(at::kBool)), 0);  // 0 whatever the sum, gradient included
+  return sum.masked_fill(at::ones({}, sum.options().dtype(at::kBool)), 0);  // 0 for any sum, also the gradient
 }
 
 }  // namespace
@@ -36,7 +53,7 @@ at::Tensor divide_by_batch(const at::Tensor& sum, int64_t batch_size) {
 at::Tensor average_loss(const at::Tensor& per_example_loss, std::optional<int64_t> global_batch_size,
                         const std::optional<at::Tensor>& sample_weight) {
   LOCKSTEP_CHECK_VALUE(per_example_loss.dim() > 0,
-                       "[average_loss] one loss for each example is needed, but a scalar was given; use ",
+                       "[average_loss] needs one loss for each example, but got a scalar; use ",
                        "at::Reduction::None in the loss function");
   LOCKSTEP_CHECK_VALUE(
       !global_batch_size || *global_batch_size >= 0,
@@ -46,14 +63,14 @@ at::Tensor average_loss(const at::Tensor& per_example_loss, std::optional<int64_
   if (!global_batch_size) {
     LOCKSTEP_CHECK_CONTEXT(!in_cross_replica_context(),
                            "[average_loss] in cross-replica context the global batch size must be given");
-    global_batch_size = get_strategy().num_replicas_in_sync() * loss.size(0);
+    return divide_by_rows(loss);
   }
   return divide_by_batch(loss.sum(), *global_batch_size);
 }
 
 at::Tensor scale_regularization_loss(const at::Tensor& regularization_loss) {
   LOCKSTEP_CHECK_CONTEXT(!in_cross_replica_context(),
-                         "[scale_regularization_loss] is for replicas: call it inside the function given to `run`");
+                         "[scale_regularization_loss] must be called inside the function given to `run`");
   return floating(regularization_loss).sum() / get_strategy().num_replicas_in_sync();
 }
 

@@ -9,20 +9,27 @@
 
 namespace lockstep {
 
-/// Options of one `run`. Strategies on CPUs and GPUs ignore them; they are hints to compiling ones.
+/// Options of one `run` for TPUStrategy, which compiles a program for every combination of sizes. Other strategies
+/// compile nothing, so that all sizes are equal to them and there is no compiler to give options to: there, none of
+/// these has an effect.
 struct LOCKSTEP_API RunOptions {
-  /// Whether a partial batch may be padded to the size of a full one.
+  /// Whether sizes may change from step to step. If a step has fewer rows than an earlier one, its arguments are padded
+  /// to the earlier size and the rows that were added are masked wherever rows are combined, so that one program serves
+  /// all such steps and results are those of the rows given. Where masks cannot give them (random numbers for each row,
+  /// a sort of the rows, collectives of rows), the step is compiled for its own size. False: a step whose sizes differ
+  /// from those of an earlier one is a ValueError, since only fixed sizes are allowed.
   bool enable_dynamic_batch_size = true;
-  /// Whether changing shapes are padded to powers of two, so that fewer programs are compiled.
+  /// Whether sizes of arguments that change, in any dimension, are padded to powers of two in this way.
   bool bucketizing_dynamic_shape = false;
-  /// Options for the compiler, by name.
-  std::map<std::string, std::string> xla_options;
+  /// Options for XLA's compiler by name, those of its DebugOptions: {{"xla_cpu_enable_fast_math", "true"}}. A name that
+  /// the plugin does not know is an error of the run.
+  std::map<std::string, std::string> xla_options{};
 };
 
 /// Prints as TensorFlow prints its tuple of the same options.
 LOCKSTEP_API std::ostream& operator<<(std::ostream& out, const RunOptions& options);
 
-/// What a strategy asks of the runtime that hosts it: `update_config_proto` fills it in.
+/// Settings that a strategy needs of the runtime that hosts it: `update_config_proto` fills them in.
 struct LOCKSTEP_API RuntimeConfig {
   /// Whether variables of one session are invisible to others.
   bool isolate_session_state = false;
@@ -33,5 +40,13 @@ struct LOCKSTEP_API RuntimeConfig {
 
   bool operator==(const RuntimeConfig&) const = default;
 };
+
+/// The replica that `distribute_values_from_function` makes a value for.
+struct LOCKSTEP_API ValueContext {
+  int replica_id_in_sync_group = 0;
+  int num_replicas_in_sync = 1;
+};
+
+LOCKSTEP_API std::ostream& operator<<(std::ostream& out, const ValueContext& context);
 
 }  // namespace lockstep

@@ -1,26 +1,26 @@
 #include "lockstep/strategy/strategy.h"
 
-#include "lockstep/base/error.h"
-#include "lockstep/strategy/extended.h"
+#include "lockstep/strategy/context_frame.h"
 #include "lockstep/strategy/strategy_impl.h"
-#include "lockstep/strategy/variable.h"
+#include "lockstep/strategy/variable/variable.h"
+#include "lockstep/strategy/variable/variable_impl.h"
+#include "lockstep/value/print.h"
 
 namespace lockstep {
 
-Scope::Scope(std::shared_ptr<detail::StrategyImpl> strategy) : strategy_(std::move(strategy)) {
+Scope::Scope(const Strategy& strategy) : strategy_(strategy.impl_) {
   detail::check_can_enter(*strategy_, "scope");
-  if (!has_strategy() && !strategy_->is_default()) context_.emplace(detail::ContextFrame{strategy_.get()});
+  if (detail::is_strategy_entered() || strategy_->is_default()) return;
+  context_ = std::make_unique<detail::ContextGuard>(detail::ContextFrame{strategy_.get()});
 }
 
 Scope::~Scope() = default;
 
 Strategy::Strategy(std::shared_ptr<detail::StrategyImpl> impl) : impl_(std::move(impl)) {}
 
-Scope Strategy::scope() const { return Scope(impl_); }
+Scope Strategy::scope() const { return Scope(*this); }
 
 int Strategy::num_replicas_in_sync() const { return impl_->num_replicas_in_sync(); }
-
-StrategyExtended Strategy::extended() const { return StrategyExtended(impl_); }
 
 std::shared_ptr<ClusterResolver> Strategy::cluster_resolver() const { return impl_->cluster_resolver(); }
 
@@ -31,6 +31,8 @@ RuntimeConfig Strategy::update_config_proto(const RuntimeConfig& config) const {
 }
 
 std::vector<at::Tensor> Strategy::local_results(const Variable& variable) const { return variable.components(); }
+
+Strategy Variable::strategy() const { return Strategy(impl_->strategy); }
 
 const char* Strategy::type_name() const { return impl_->type_name(); }
 
@@ -51,19 +53,4 @@ std::ostream& operator<<(std::ostream& out, const ValueContext& context) {
              << ",  total replicas in sync: " << context.num_replicas_in_sync << ")";
 }
 
-namespace detail {
-
-void call_for_each_replica(StrategyImpl& strategy, c10::function_ref<void(int)> body) {
-  strategy.call_for_each_replica(body);
-}
-
-std::unique_ptr<StepReplay> make_replay(StrategyImpl& strategy) { return strategy.make_replay(); }
-
-int num_local_replicas(const StrategyImpl& strategy) { return strategy.num_local_replicas(); }
-
-int global_replica(const StrategyImpl& strategy, int local) { return strategy.global_replica(local); }
-
-bool distributes_values(const StrategyImpl& strategy) { return strategy.distributes_values(); }
-
-}  // namespace detail
 }  // namespace lockstep

@@ -1,51 +1,53 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <source_location>
 #include <string>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "lockstep/api.h"
 #include "lockstep/base/reduce_op.h"
-#include "lockstep/comm/call_site.h"
+#include "lockstep/comm/diagnostics/call_site.h"
 #include "lockstep/comm/options.h"
-#include "lockstep/strategy/context.h"
-#include "lockstep/strategy/distributed_dataset.h"
 #include "lockstep/strategy/documented_names.h"
-#include "lockstep/strategy/pure.h"
-#include "lockstep/strategy/reduce_value.h"
+#include "lockstep/strategy/input/distributed_dataset.h"
+#include "lockstep/strategy/input/stack_lists.h"
+#include "lockstep/strategy/reduce/reduce_nest.h"
+#include "lockstep/strategy/replay/pure.h"
 #include "lockstep/strategy/run_options.h"
 #include "lockstep/strategy/run_replicas.h"
-#include "lockstep/strategy/value_context.h"
 #include "lockstep/value/regroup.h"
 
 namespace lockstep {
 
 class ClusterResolver;
-class CrossDeviceOps;
+class Strategy;
 class StrategyExtended;
 class Variable;
 
-/// Makes a strategy current, on the thread that made it and for as long as it lives: variables, modules and optimizers
+namespace detail {
+struct Access;
+class ContextGuard;
+}  // namespace detail
+
+/// Makes a strategy current on the calling thread for as long as it lives: variables, modules and optimizers that are
 /// made meanwhile are distributed. Scopes of one strategy nest; they end in reverse order.
 class LOCKSTEP_API Scope {
  public:
-  explicit Scope(std::shared_ptr<detail::StrategyImpl> strategy);
+  explicit Scope(const Strategy& strategy);
   ~Scope();
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
 
  private:
   std::shared_ptr<detail::StrategyImpl> strategy_;
-  /// Nothing for the default strategy, and where the strategy is current already.
-  std::optional<detail::ContextGuard> context_;
+  /// Null for the default strategy, and if the strategy is current already.
+  std::unique_ptr<detail::ContextGuard> context_;
 };
 
-/// How a computation is spread over devices: the common face of all strategies.
+/// How a computation is distributed over devices: the common interface of all strategies.
 ///
 /// ```
 /// MirroredStrategy strategy({"CPU:0", "CPU:1"});
@@ -57,8 +59,8 @@ class LOCKSTEP_API Scope {
 /// ```
 ///
 /// A cheap handle: copies are the same strategy. Its methods may be called from any thread that is not inside one of
-/// its replicas; runs from several threads take turns. Every method of TensorFlow's pages is there under its name
-/// there, too (`documented_names.h`).
+/// its replicas; runs from several threads take turns. TensorFlow's names of all methods work, too
+/// (`documented_names.h`).
 class LOCKSTEP_API Strategy : public DocumentedNames<Strategy> {
  public:
   explicit Strategy(std::shared_ptr<detail::StrategyImpl> impl);
@@ -69,19 +71,23 @@ class LOCKSTEP_API Strategy : public DocumentedNames<Strategy> {
   /// Number of replicas over which gradients are aggregated.
   int num_replicas_in_sync() const;
 
-  /// Lower-level methods, for those who write optimizers and layers.
+  /// Lower-level methods, for authors of optimizers and layers.
   StrategyExtended extended() const;
 
   /// The description of the cluster; null for strategies of one process.
   std::shared_ptr<ClusterResolver> cluster_resolver() const;
 
-  /// Calls `fn` on every replica at once and returns what they returned.
+  /// Calls `fn` on every replica at once and returns the results of all replicas, regrouped.
   ///
   /// Distributed values among `args`, at any depth, are replaced by the replica's component. A single argument that is
-  /// a tuple is spread if `fn` takes its elements. The result is regrouped: a tensor becomes a PerReplica tensor, a
-  /// tuple of tensors a tuple of PerReplica tensors, and so on. `fn` runs on several threads: what it captures by
-  /// reference and writes must be its own. If a replica throws, the others are freed from waiting for it, and the first
-  /// exception comes out here.
+  /// a tuple is unpacked if `fn` takes its elements. A tensor becomes a PerReplica tensor, a tuple of tensors a tuple
+  /// of PerReplica tensors, a plain struct a PerReplica struct, and so on. `fn` runs on several threads: what it
+  /// captures by reference and writes must be its own. If a replica throws, the others stop waiting for it, and `run`
+  /// throws the first exception.
+  ///
+  /// `fn` is placed on the replica's device: tensors among the arguments are moved there, and factories without a
+  /// device (`torch::zeros({2})`) make tensors there. `torch::tensor` and `torch::from_blob` make CPU tensors.
+  /// `set_placement(false)` turns this off.
   template <class F, class... Args>
     requires(!std::is_same_v<std::remove_cvref_t<F>, RunOptions>)
   auto run(F&& fn, const Args&... args) const {
@@ -89,13 +95,14 @@ class LOCKSTEP_API Strategy : public DocumentedNames<Strategy> {
     return detail::run_replicas(*impl_, fn, args...);
   }
 
-  /// The same with options, which strategies on CPUs and GPUs ignore.
+  /// Runs with options for the compiler (run_options.h). They have no effect under strategies that do not compile.
   template <class F, class... Args>
-  auto run(const RunOptions& /*options*/, F&& fn, const Args&... args) const {
+  auto run(const RunOptions& options, F&& fn, const Args&... args) const {
+    const detail::RunOptionsScope scope(options);
     return run(std::forward<F>(fn), args...);
   }
 
-  /// Declares a function pure, so that a strategy that compiles may do it again without running it (pure.h).
+  /// Declares a function pure: a strategy that compiles may then repeat it without calling it (pure.h).
   template <class F>
   PureStep<std::decay_t<F>> pure(F&& fn) const {
     return {impl_, std::forward<F>(fn)};
@@ -123,30 +130,19 @@ class LOCKSTEP_API Strategy : public DocumentedNames<Strategy> {
     return detail::gather_nest(*impl_, value, axis);
   }
 
-  /// Returns what each local replica sees of `value`, in replica order.
+  /// Returns each local replica's part of `value`, in replica order.
   template <class T>
   std::vector<selected_t<T>> local_results(const T& value) const {
-    std::vector<selected_t<T>> results;
-    for (int replica = 0; replica < detail::num_local_results(*impl_, value); ++replica) {
-      results.push_back(select(replica, value));
-    }
-    return results;
+    return detail::local_results(*impl_, value);
   }
 
   /// Returns the copies of a variable.
   std::vector<at::Tensor> local_results(const Variable& variable) const;
 
-  /// Calls `value_fn(ValueContext)` for every replica of this worker, in order, and returns the values as a distributed
-  /// value.
+  /// Calls `value_fn(ValueContext)` for every local replica, in order, and returns the values as a distributed value.
   template <class F>
   auto distribute_values_from_function(F&& value_fn) const {
-    using Value = std::remove_cvref_t<std::invoke_result_t<F&, const ValueContext&>>;
-    const int num_replicas = num_replicas_in_sync();
-    std::vector<Value> values;
-    for (int replica = 0; replica < detail::num_local_replicas(*impl_); ++replica) {
-      values.push_back(value_fn(ValueContext{detail::global_replica(*impl_, replica), num_replicas}));
-    }
-    return regroup(values, detail::distributes_values(*impl_) ? Wrap::Always : Wrap::WhereDifferent);
+    return detail::distribute_values(*impl_, num_replicas_in_sync(), value_fn);
   }
 
   /// Divides the global batches of a dataset among the replicas of all workers, on their devices and ahead of time.
@@ -156,23 +152,24 @@ class LOCKSTEP_API Strategy : public DocumentedNames<Strategy> {
   /// batched.
   template <class T>
   DistributedDataset<T> distribute_dataset(const data::Dataset<T>& dataset, const InputOptions& options = {}) const {
-    return DistributedDataset<T>(detail::distribute_node(*impl_, dataset.node(), options));
+    return DistributedDataset<T>(detail::distribute_node(*impl_, data::detail::node_of(dataset), options));
   }
 
-  /// Calls `dataset_fn(InputContext)` for every input pipeline of this process and deals the elements of what it
-  /// returns to the replicas as they are: batches are each replica's own, and sharding is the function's business.
+  /// Calls `dataset_fn(InputContext)` for every input pipeline of this process, and gives the elements of what it
+  /// returns to the replicas unchanged: each batch is for one replica, and the function shards the data.
   template <class F>
   auto distribute_datasets_from_function(F&& dataset_fn, const InputOptions& options = {}) const {
     using Dataset = std::remove_cvref_t<std::invoke_result_t<F&, const InputContext&>>;
     return DistributedDataset<typename Dataset::value_type>(detail::distribute_from_function(
-        *impl_, [&](const InputContext& context) { return dataset_fn(context).node(); }, options));
+        *impl_, [&](const InputContext& context) { return data::detail::node_of(dataset_fn(context)); }, options));
   }
 
-  /// Returns the rows of tensors, or of nests of them, as a dataset; batch it before it is distributed.
+  /// Returns the rows of tensors, or of nests of them, as a dataset; batch it before it is distributed. A list (a
+  /// vector) of tensors, at any depth, is stacked to one tensor, so that its rows are the tensors of the list.
   template <class T>
   auto make_numpy_dataset(T arrays) const {
     detail::check_cross_replica(*impl_, "make_numpy_dataset");
-    return data::from_tensor_slices(std::move(arrays));
+    return data::from_tensor_slices(detail::stack_lists(std::move(arrays)));
   }
 
   /// Returns an iterator over the distributed dataset.
@@ -192,7 +189,7 @@ class LOCKSTEP_API Strategy : public DocumentedNames<Strategy> {
     return distribute_datasets_from_function(dataset_fn).iterator();
   }
 
-  /// Returns a copy of `config` with what this strategy needs of the runtime.
+  /// Returns a copy of `config` with the settings that this strategy needs.
   RuntimeConfig update_config_proto(const RuntimeConfig& config) const;
 
   /// The class of the strategy, for example "MirroredStrategy".
@@ -200,11 +197,10 @@ class LOCKSTEP_API Strategy : public DocumentedNames<Strategy> {
 
   bool operator==(const Strategy& other) const { return impl_ == other.impl_; }
 
-  /// Inside: what lockstep's own templates work on.
-  detail::StrategyImpl& impl() const { return *impl_; }
-  const std::shared_ptr<detail::StrategyImpl>& shared_impl() const { return impl_; }
-
  private:
+  friend struct detail::Access;
+  friend class Scope;
+
   std::shared_ptr<detail::StrategyImpl> impl_;
 };
 

@@ -17,11 +17,9 @@
 #include "lockstep/comm/group.h"
 #include "lockstep/comm/rendezvous.h"
 #include "lockstep/comm/worker_groups.h"
-#include "lockstep/data/input_worker.h"
 #include "lockstep/device/logical_devices.h"
 #include "lockstep/device/replica_threads.h"
-#include "lockstep/strategy/before_run.h"
-#include "lockstep/strategy/step_replay.h"
+#include "lockstep/strategy/replay/step_replay.h"
 
 namespace lockstep {
 
@@ -33,11 +31,29 @@ namespace comm {
 class SharedRendezvous;
 }
 
+namespace data::detail {
+struct InputWorker;
+}
+
 namespace detail {
 
 class Workers;
 
-/// Inside: what makes strategies differ. `Strategy` checks arguments and contexts, then asks one of these.
+/// Internal: acts on the calling thread before the replicas of a run start, and after they have ended. A module that
+/// was changed in between is one. Runs inside merge functions are part of the run around them.
+class RunObserver {
+ public:
+  virtual ~RunObserver() = default;
+  /// Returns a hash of all that a program has changed outside of runs, which must be equal on all workers; 0 for
+  /// nothing.
+  virtual uint64_t before_run() = 0;
+  virtual void after_run() {}
+  /// A number that changes when a traced step must be traced again.
+  virtual size_t fingerprint() const { return 0; }
+};
+
+/// Internal: the state of a strategy, and the part in which strategies differ. `Strategy` checks arguments and
+/// contexts.
 class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyImpl> {
  public:
   virtual ~StrategyImpl();
@@ -45,13 +61,17 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   /// The public class, for example "MirroredStrategy".
   virtual const char* type_name() const = 0;
 
-  /// Whether values of replicas are kept apart: PerReplica results, mirrored variables. False for strategies that have
+  /// Whether replicas have values of their own: PerReplica results, mirrored variables. False for strategies that have
   /// one device by definition.
   virtual bool distributes_values() const = 0;
 
   virtual bool is_default() const { return false; }
 
   virtual const CrossDeviceOps& cross_device_ops() const = 0;
+  /// Whether sums over replicas inside `run`, those of gradients included, go through `cross_device_ops`.
+  virtual bool reduces_with_cross_device_ops() const { return false; }
+  /// What collectives do for which a call gives no options.
+  virtual CommunicationOptions communication_options() const { return {}; }
 
   virtual void update_config(RuntimeConfig& config) const = 0;
 
@@ -62,20 +82,20 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   /// Whether each worker builds its own computation.
   virtual bool between_graph() const { return false; }
 
-  /// Where variables are, for strategies that keep them once for all replicas; null where each replica has its own.
+  /// The device of variables that are stored once for all replicas; null if each replica has its own.
   virtual const LogicalDevice* parameter_device() const { return nullptr; }
   virtual std::vector<std::string> parameter_device_names() const { return device_names(); }
 
-  /// Whether what replicas gather must have one shape.
+  /// Whether `gather` needs tensors of equal shapes.
   virtual bool requires_equal_shapes() const { return false; }
-  /// Called in each replica before a merge function sees what it computed.
+  /// Called in each replica before a merge function reads what the replica computed.
   virtual void before_merge(int /*replica*/) {}
-  /// How steps that are declared pure are replayed; null where they are run like all others.
+  /// Returns what replays pure steps; null if they run like all others.
   virtual std::unique_ptr<StepReplay> make_replay() { return nullptr; }
 
-  /// Where this process stands among those that read a dataset together.
-  data::detail::InputWorker input_worker() const { return {num_workers(), worker(), num_local_replicas()}; }
-  /// How workers agree on the end of data; empty where there is one.
+  /// The index of this process among those that read a dataset together.
+  data::detail::InputWorker input_worker() const;
+  /// Returns a function by which workers agree on the end of data; empty if there is one worker.
   std::function<bool(bool)> any_worker() const;
   /// Whether each replica may have an input pipeline of its own.
   virtual bool supports_input_per_replica() const { return false; }
@@ -85,58 +105,75 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   std::vector<std::string> device_names() const;
   int num_local_replicas() const { return static_cast<int>(devices_.size()); }
   int num_replicas_in_sync() const { return num_local_replicas() * num_workers(); }
-  /// Number among all replicas of a local one.
+  /// The index of a local replica among all replicas.
   int global_replica(int local) const { return worker() * num_local_replicas() + local; }
 
-  /// The other processes of the strategy; null where there are none.
+  /// The processes of the strategy; null if there is only this one.
   Workers* workers() const { return workers_.get(); }
   int worker() const;
   int num_workers() const;
-  /// Makes tensors, one of each local replica, those of all replicas. All workers call it, outside of replicas.
+  /// Takes one tensor of each local replica and returns those of all replicas. All workers call it, outside of
+  /// replicas.
   std::vector<at::Tensor> of_all_replicas(std::vector<at::Tensor> local) const;
-  /// Gives tensors the values that they have on the first worker. All workers call it, on one thread.
+  /// Overwrites tensors with the first worker's values. All workers call it, on one thread.
   void take_from_first_worker(const std::vector<at::Tensor>& tensors) const;
-  /// The seed of the first worker's default generator; nothing where there is one worker. All workers call it.
+  /// The seed of the first worker's default generator; nothing if there is one worker. All workers call it.
   std::optional<uint64_t> seed_of_first_worker() const;
-  /// The group of all workers, one rank each, for what happens outside of replicas; only where there are others.
-  const comm::Group& worker_group() const { return across_->local()[0]; }
-  /// The group of all replicas on which gradients travel while a replica computes; only where there are other workers.
-  const comm::Group& gradient_group(int replica) const { return gradients_->local()[replica]; }
+  /// The group of all workers, for collectives outside of replicas, while no other thread uses it.
+  class LockedGroup {
+   public:
+    LockedGroup(std::mutex& mutex, const comm::Group& group) : lock_(mutex), group_(group) {}
+    const comm::Group* operator->() const { return &group_; }
+
+   private:
+    std::unique_lock<std::mutex> lock_;
+    const comm::Group& group_;
+  };
+  /// Waits until no other thread uses the group. It has one rank of each worker. Only with several workers.
+  LockedGroup worker_group() const { return {worker_group_mutex_, worker_groups_->local()[0]}; }
+  /// The group of all replicas that reduces gradients while replicas compute. Only with several workers that do not
+  /// share memory.
+  const comm::Group& gradient_group(int replica) const { return gradient_groups_->local()[replica]; }
+  /// The last collectives of that group.
+  const comm::Recorder& gradient_recorder() const { return gradient_groups_->recorder(); }
 
   /// Calls `body(replica)` on every local replica, in its replica context, and waits.
   virtual void call_for_each_replica(c10::function_ref<void(int)> body);
 
-  /// Where the replicas of the run meet that the calling thread takes part in; `group(r)` is what replica r calls.
-  /// Replicas meet locally, groups are of all replicas of all workers.
+  /// The rendezvous of the local replicas, and the group of all replicas of all workers, for the run that the calling
+  /// thread takes part in. Replica r calls `group(r)`.
   comm::Rendezvous& rendezvous() const { return *current_team().rendezvous; }
   const comm::Group& group(int replica) const { return current_team().group(replica); }
-  /// Where replicas of all workers meet in shared memory; null where they do not.
+  /// The rendezvous of the replicas of all workers in shared memory; null if they share none.
   comm::SharedRendezvous* shared_rendezvous() const;
 
-  /// Calls `observer.before_run()` before every run, for as long as somebody else keeps it alive.
-  void add_before_run(std::weak_ptr<BeforeRun> observer);
-  /// Calls all of them now, as a run does that is made without its function; returns their fingerprint.
+  /// Calls the observer at every run, as long as it lives.
+  void add_run_observer(std::weak_ptr<RunObserver> observer);
+  /// Calls all observers, as a run does, and returns the fingerprint of all: for a replayed step.
   size_t observe_run();
+  /// Calls all observers after a run, or after a replayed step.
+  void observe_run_end();
 
   int threads_per_replica() const { return team_->threads.threads_per_replica(); }
 
  protected:
-  /// Makes the group that a replica calls of the one whose ranks are threads of this process.
-  using WrapGroup = std::function<comm::Group(const comm::Group&)>;
+  /// Takes a group whose ranks are threads of this process, with their rendezvous, and returns the group that a replica
+  /// calls.
+  using WrapGroup = std::function<comm::Group(const comm::Group&, const std::shared_ptr<comm::Rendezvous>&)>;
 
   explicit StrategyImpl(std::vector<LogicalDevice> devices, std::shared_ptr<Workers> workers = nullptr,
                         WrapGroup wrap_group = nullptr);
 
  private:
-  /// The threads of the local replicas and where they meet. Those of a run wait while a merge function is called, so a
-  /// run inside of it needs another team.
+  /// The threads of the local replicas, with their rendezvous and groups. They wait while a merge function is called,
+  /// so a run inside it needs another team.
   struct Team {
     Team(const StrategyImpl& strategy, int depth);
     const comm::Group& group(int replica) const { return spread ? spread->local()[replica] : groups[replica]; }
 
     std::shared_ptr<comm::Rendezvous> rendezvous;
     std::vector<comm::Group> groups;
-    /// The replicas of all workers, where there are others.
+    /// The groups of the replicas of all workers; null if there is one worker.
     std::shared_ptr<comm::WorkerGroups> spread;
     ReplicaThreads threads;
     std::unique_ptr<Team> inside_merge;
@@ -144,22 +181,28 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
 
   Team& team_at(int depth) const;
   Team& current_team() const;
-  void notify_observers();
+  std::vector<std::shared_ptr<RunObserver>> observers();
+  void notify_before_run();
 
   void run_team(Team& team, int depth, c10::function_ref<void(int)> body);
 
   std::vector<LogicalDevice> devices_;
   std::shared_ptr<Workers> workers_;
   WrapGroup wrap_group_;
-  std::shared_ptr<comm::WorkerGroups> across_;
-  std::shared_ptr<comm::WorkerGroups> gradients_;
+  std::shared_ptr<comm::WorkerGroups> worker_groups_;
+  mutable std::mutex worker_group_mutex_;
+  std::shared_ptr<comm::WorkerGroups> gradient_groups_;
   std::unique_ptr<Team> team_;
   std::atomic<uint64_t> num_runs_{0};
+  /// Whether replicas have ended the last run of `gradient_groups_`.
+  std::atomic<bool> gradients_left_{false};
   std::mutex observers_mutex_;
-  std::vector<std::weak_ptr<BeforeRun>> observers_;
+  std::vector<std::weak_ptr<RunObserver>> observers_;
+  /// A hash of what observers report. Collectives of workers with different ones do not match.
+  uint64_t outside_changes_ = 0;
 };
 
-/// The strategy that is current where none is entered. Lives as long as the process.
+/// The strategy that is current if none is entered. Lives as long as the process.
 LOCKSTEP_API StrategyImpl& default_strategy();
 
 }  // namespace detail

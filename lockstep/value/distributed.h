@@ -13,8 +13,8 @@
 #include "lockstep/api.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/nest.h"
-#include "lockstep/value/place.h"
 #include "lockstep/value/print.h"
+#include "lockstep/value/replica_position.h"
 
 namespace lockstep {
 
@@ -22,7 +22,7 @@ namespace detail {
 [[noreturn]] LOCKSTEP_API void fail_outside_replica(const char* type, size_t num_components);
 [[noreturn]] LOCKSTEP_API void fail_component_index(const char* type, int64_t index, size_t num_components);
 
-/// What PerReplica and Mirrored share: the components, one for each local replica.
+/// Base of PerReplica and Mirrored: the components, one for each local replica.
 template <class T>
 class Components {
  public:
@@ -50,9 +50,9 @@ class Components {
 
 /// One value for each local replica, not necessarily equal: what `run` returns and takes.
 ///
-/// Inside a replica it converts to that replica's own value. A value that did not become one for each replica, because
-/// there is only one replica or because every replica returned the very same tensor, is *bare*: it converts everywhere
-/// and prints as itself.
+/// Inside a replica it converts to that replica's value. A value with a single component, because there is only one
+/// replica or because every replica returned the same tensor object, is *bare*: it converts everywhere and prints as
+/// itself.
 ///
 /// ```
 /// PerReplica<torch::Tensor> loss = strategy.run(step, batch);
@@ -88,8 +88,8 @@ class PerReplica : public detail::Components<T> {
   /// number outside of replicas, too.
   const T& value() const {
     if (bare_) return (*this)[0];
-    const CurrentPlace& here = current_place();
-    if (here.place == Place::Replica || here.place == Place::Update) return at(here.replica);
+    const ReplicaPosition& here = current_position();
+    if (here.kind == PositionKind::Replica || here.kind == PositionKind::Update) return at(here.replica);
     if (!is_one_number()) detail::fail_outside_replica("PerReplica", this->size());
     return (*this)[0];
   }
@@ -110,8 +110,8 @@ class PerReplica : public detail::Components<T> {
   bool bare_ = false;
 };
 
-/// One value for each local replica, equal on all of them. Acts like its component wherever it is used; a single copy,
-/// as a reduction to one device leaves it, is the component of every replica.
+/// One value for each local replica, equal on all of them. Converts to its component everywhere; a single copy, the
+/// result of a reduction to one device, is the component of every replica.
 template <class T>
 class Mirrored : public detail::Components<T> {
  public:
@@ -127,7 +127,7 @@ class Mirrored : public detail::Components<T> {
 
   /// Returns the component of this replica, or the first one outside of replicas.
   const T& value() const {
-    const CurrentPlace& here = current_place();
+    const ReplicaPosition& here = current_position();
     return at(here.replica < 0 ? 0 : here.replica);
   }
 
@@ -180,7 +180,7 @@ std::string repr(const Mirrored<T>& value) {
   return out.str();
 }
 
-/// Returns the same form with the components as `print` shows them: `0: tf.Tensor(1.0, shape=(), dtype=float32)`.
+/// Returns that form with the components as `print` shows them: `0: tf.Tensor(1.0, shape=(), dtype=float32)`.
 template <class T>
 std::string str(const PerReplica<T>& value) {
   if (value.is_bare()) return str(value[0]);

@@ -12,8 +12,9 @@ namespace lockstep::detail {
 template <class T>
 std::string float_text(T value, double limit = 1e16, const char* tail = ".0");
 
-/// Returns the words of an array, all of one width. They have at most 8 decimals, and all are in scientific notation if
-/// one of them is too large, too small, or 1000 times another. `plus` writes the sign of positive numbers as well.
+/// Returns the texts of an array's elements, all of one width. They have at most 8 decimals, and all are in scientific
+/// notation if one of them is too large, too small, or 1000 times another. `plus` writes the sign of positive numbers
+/// as well.
 template <class T>
 std::vector<std::string> float_words(const std::vector<T>& values, bool plus = false);
 

@@ -11,7 +11,7 @@ namespace lockstep {
 
 /// Some rows of a larger tensor: row `indices[i]` has the value `values[i]`; the same row may be named twice.
 ///
-/// What an embedding's gradient is. Summing slices of several replicas concatenates them.
+/// The gradient of an embedding. Summing slices of several replicas concatenates them.
 struct LOCKSTEP_API IndexedSlices {
   at::Tensor indices;
   at::Tensor values;

@@ -15,7 +15,7 @@ namespace lockstep::detail {
 /// float64).
 enum class Form { Repr, Str };
 
-/// Says whether NumPy has a way to write elements of this type: numbers and bool, but not quantized types.
+/// Returns whether NumPy prints elements of this type: numbers and bool, but not quantized types.
 bool is_printable(at::ScalarType type);
 
 /// Returns one word for each element in row-major order. The words are as wide as each other, except those of the types

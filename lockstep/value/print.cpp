@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 
+#include "lockstep/base/dtype_name.h"
 #include "lockstep/value/float_text.h"
 #include "lockstep/value/numpy_text.h"
 

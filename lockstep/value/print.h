@@ -10,7 +10,6 @@
 #include <ATen/core/Tensor.h>
 
 #include "lockstep/api.h"
-#include "lockstep/base/dtype_name.h"
 
 namespace lockstep {
 

@@ -21,7 +21,7 @@
 /// replica becomes a tuple of PerReplica tensors, so that `auto [loss, accuracy] = strategy.run(...)` works.
 namespace lockstep {
 
-/// How `regroup` treats values that are the very same on all replicas.
+/// How `regroup` treats values that are the same object on all replicas.
 enum class Wrap {
   /// A single replica's value, or the same tensor object on all replicas, stays bare.
   WhereDifferent,
@@ -44,7 +44,7 @@ bool is_same_object(const std::optional<T>& a, const std::optional<T>& b) {
 
 }  // namespace detail
 
-/// Says how one type regroups and selects; specialise it for a container or a distributed value of your own.
+/// How one type is regrouped and selected; specialise it for a container or a distributed value of your own.
 /// The primary template is for leaves: T becomes PerReplica<T>, and selects as itself.
 template <class T>
 struct Regroup {
@@ -89,7 +89,7 @@ regrouped_t<T> regroup(const std::vector<T>& parts, Wrap wrap = Wrap::WhereDiffe
   return regroup<T>(std::span<const T* const>(pointers), wrap);
 }
 
-/// Returns what `replica` sees of `value`: distributed values are replaced by their component, all else stays.
+/// Returns what `replica` sees of `value`: distributed values are replaced by their component, all else is unchanged.
 template <class T>
 decltype(auto) select(int replica, const T& value) {
   return Regroup<T>::select(replica, value);
@@ -113,7 +113,7 @@ struct Regroup<Mirrored<T>> {
   static const T& select(int replica, const Mirrored<T>& value) { return value.at(replica); }
 };
 
-/// Nothing is nothing, whatever the number of replicas.
+/// `std::monostate`, the result of void functions, stays as it is.
 template <>
 struct Regroup<std::monostate> {
   using Grouped = std::monostate;

@@ -6,33 +6,35 @@
 
 #include "lockstep/api.h"
 
-/// What the engine has done since the process began, for tests, benchmarks and people who wonder where time goes.
+/// Counters of the XLA engine since the start of the process, for tests, benchmarks and profiling.
 namespace lockstep::xla {
 
 struct Counters {
   /// Calls of LibTorch's functions that were traced.
   int64_t traced = 0;
-  /// Calls that have no emitter and ran on the CPU, and which.
+  /// Calls without a lowering, which ran on the CPU, and their functions.
   int64_t fallbacks = 0;
   std::map<std::string, int64_t> fallback_functions;
-  /// Times that pending work was executed because somebody wanted a value, not because a run ended.
+  /// Executions because a value was read, not because a run ended.
   int64_t cuts = 0;
   int64_t executions = 0;
+  /// Executions with arguments that were padded to the size of earlier ones, or to powers of two.
+  int64_t padded_executions = 0;
   /// Steps that were replayed without running their function.
   int64_t replays = 0;
   int64_t compiles = 0;
-  /// Compilations of what had been compiled before for other sizes, or with other constants.
+  /// Compilations of a step that had been compiled for other sizes or constants.
   int64_t recompiles = 0;
   double compile_seconds = 0;
   double emit_seconds = 0;
-  /// Host time of collecting, looking up and launching programs, without compiling.
+  /// Host time of uploading arguments and launching programs, without compiling.
   double launch_seconds = 0;
   int64_t uploads = 0;
 };
 
 LOCKSTEP_API Counters counters();
 
-/// Inside: where the engine counts. `change` is called under a lock.
+/// Internal: changes the counters. `change` is called under a lock.
 template <class F>
 void count(F&& change);
 

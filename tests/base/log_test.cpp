@@ -10,7 +10,7 @@ namespace lockstep::log {
 namespace {
 
 /// Collects lines instead of printing them.
-class LogTest : public testing::Test {
+class LogTest : public ::testing::Test {
  protected:
   LogTest() {
     set_sink([this](Level, std::string_view line) { lines_.emplace_back(line); });

@@ -10,7 +10,8 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/data/example.h>
+#include <torch/types.h>
 
 namespace lockstep {
 namespace {

@@ -3,6 +3,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -30,6 +31,20 @@ TEST(ClusterSpecTest, HasJobsWithGaps) {
   EXPECT_EQ(cluster.num_tasks("worker"), 2);
   EXPECT_THAT(cluster.job_tasks("worker"), ElementsAre(std::nullopt, "n1:1", std::nullopt, "n3:1"));
   EXPECT_FALSE(cluster.as_dict().at("worker").is_dense());
+}
+
+TEST(ClusterSpecTest, LoopsOverTemporariesAreSafe) {
+  const auto cluster_spec = [] { return ClusterSpec({{"worker", {"n1:1", "n2:1"}}}); };
+  static_assert(!std::is_reference_v<decltype(cluster_spec().as_dict())>);
+  static_assert(!std::is_reference_v<decltype(cluster_spec().as_dict().at("worker"))>);
+  static_assert(!std::is_reference_v<decltype(cluster_spec().as_dict().at("worker").by_index())>);
+  std::vector<std::string> addresses;
+  for (const auto& [index, address] : cluster_spec().as_dict().at("worker").by_index()) addresses.push_back(address);
+  for (const auto& [job, tasks] : cluster_spec().as_dict()) addresses.push_back(job);
+  EXPECT_THAT(addresses, ElementsAre("n1:1", "n2:1", "worker"));
+  const ClusterSpec cluster = cluster_spec();
+  static_assert(std::is_reference_v<decltype(cluster.as_dict().at("worker").by_index())>, "nothing is copied");
+  EXPECT_EQ(ClusterSpec(cluster.as_dict()), cluster);
 }
 
 TEST(ClusterSpecTest, IsFalseWithoutTasks) {

@@ -1,4 +1,4 @@
-#include "tools/doctor_cluster.h"
+#include "tools/doctor/doctor_cluster.h"
 
 #include <sstream>
 #include <string>

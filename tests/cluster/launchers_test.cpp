@@ -176,6 +176,35 @@ TEST(SlurmClusterResolverTest, LeavesGpusAloneWhereEachTaskSeesItsOwn) {
   EXPECT_EQ(options.variables.get("CUDA_VISIBLE_DEVICES"), "0");
 }
 
+TEST(SlurmClusterResolverTest, NoGpusMeansThatTasksSeeNone) {
+  for (const bool per_node : {true, false}) {
+    SlurmOptions options = slurm({{"CUDA_VISIBLE_DEVICES", "0,1"}});
+    (per_node ? options.gpus_per_node : options.gpus_per_task) = 0;
+    const SlurmClusterResolver resolver(options);
+    EXPECT_EQ(resolver.num_accelerators().at("GPU"), 0);
+    EXPECT_EQ(options.variables.get("CUDA_VISIBLE_DEVICES"), "");
+    EXPECT_THAT(resolver.facts(), Contains(ClusterFact{"GPUs of this task", "none", "gpus_per_node or gpus_per_task"}));
+    EXPECT_EQ(resolver.cluster_spec().num_tasks("worker"), 5);
+  }
+  SlurmOptions options = slurm({{"CUDA_VISIBLE_DEVICES", "0,1"}});
+  options.gpus_per_node = 0;
+  options.auto_set_gpu = false;
+  const SlurmClusterResolver resolver(options);
+  EXPECT_EQ(options.variables.get("CUDA_VISIBLE_DEVICES"), "0,1") << "left alone";
+}
+
+TEST(SlurmClusterResolverTest, HostsHaveTheOrderOfTheList) {
+  const auto hosts_of = [](const std::string& list) {
+    const SlurmClusterResolver resolver(
+        slurm({{"SLURM_STEP_NODELIST", list}, {"SLURM_STEP_TASKS_PER_NODE", "1(x4)"}, {"SLURM_STEP_NUM_TASKS", "4"}}));
+    return resolver.cluster_spec().job_tasks("worker");
+  };
+  EXPECT_THAT(hosts_of("n[8-11]"), ElementsAre("n8:8888", "n9:8888", "n10:8888", "n11:8888"));
+  EXPECT_THAT(hosts_of("n[08-11]"), ElementsAre("n08:8888", "n09:8888", "n10:8888", "n11:8888"));
+  EXPECT_THAT(hosts_of("n[098-101]"), ElementsAre("n098:8888", "n099:8888", "n100:8888", "n101:8888"));
+  EXPECT_THAT(hosts_of("n[9-10],m[1,02]"), ElementsAre("n9:8888", "n10:8888", "m1:8888", "m02:8888"));
+}
+
 TEST(SlurmClusterResolverTest, SaysWhereEachAddressCameFrom) {
   EXPECT_THAT(
       SlurmClusterResolver(slurm()).facts(),
@@ -230,6 +259,19 @@ TEST(SageMakerClusterResolverTest, SaysWhatIsWrong) {
   EXPECT_ERROR(make({{"SM_HOSTS", "[1]"}, {"SM_CURRENT_HOST", "a"}}), c10::ValueError, "host=1");
 }
 
+TEST(SageMakerClusterResolverTest, ArgumentsReplaceTheVariables) {
+  SageMakerOptions options;
+  options.variables = Environment({{"SM_HOSTS", R"(["a", "b"])"}, {"SM_CURRENT_HOST", "a"}});
+  options.task_id = 1;
+  options.rpc_layer = "grpc";
+  const SageMakerClusterResolver resolver(options);
+  EXPECT_EQ(resolver.task_type(), "worker");
+  EXPECT_EQ(resolver.task_id(), 1);
+  EXPECT_EQ(resolver.rpc_layer(), "grpc");
+  EXPECT_EQ(resolver.master(), "grpc://b:2223");
+  EXPECT_EQ(resolver.master("worker", 0, "test"), "test://a:2223");
+}
+
 TFConfigClusterResolver tf_config(const std::string& text) {
   TFConfigOptions options;
   options.variables = Environment({{"TF_CONFIG", text}});
@@ -278,6 +320,18 @@ TEST(TPUClusterResolverTest, RejectsEmptyAddresses) {
   options.variables = Environment(Variables{});
   options.tpu = "grpc://1.2.3.4,,grpc://1.2.3.5";
   EXPECT_ERROR(TPUClusterResolver{options}, c10::ValueError, "is empty");
+}
+
+TEST(TPUClusterResolverTest, ACoordinatorIsAJobWithAnAddress) {
+  TPUOptions options;
+  options.tpu = "grpc://1.2.3.4";
+  options.coordinator_name = "coordinator";
+  EXPECT_ERROR(TPUClusterResolver{options}, c10::ValueError, "coordinator_address=\"\"");
+  options.coordinator_name = "";
+  options.coordinator_address = "c:9";
+  EXPECT_ERROR(TPUClusterResolver{options}, c10::ValueError, "coordinator_name=\"\"");
+  options.coordinator_name = options.job_name;
+  EXPECT_ERROR(TPUClusterResolver{options}, c10::ValueError, "a job of its own");
 }
 
 TEST(TPUClusterResolverTest, AddsACoordinator) {

@@ -2,6 +2,7 @@
 
 #include <iostream>
 
+#include "lockstep/cluster/multi_worker.h"
 #include "lockstep/cluster/resolve_cluster.h"
 
 int main() {

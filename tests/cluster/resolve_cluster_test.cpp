@@ -17,16 +17,16 @@ std::string chosen(const Variables& variables) {
   return choice.candidates.back().is_chosen ? choice.candidates.back().name : "none";
 }
 
-const Variables kTorchrun{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "n1"}, {"MASTER_PORT", "29500"}};
-const Variables kOpenMpi{
+const Variables kTorchrunFound{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "n1"}, {"MASTER_PORT", "29500"}};
+const Variables kOpenMpiFound{
     {"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"LOCKSTEP_COORDINATOR", "n1:1"}};
-const Variables kSlurm{{"SLURM_PROCID", "0"},
-                       {"SLURM_STEP_NUM_TASKS", "2"},
-                       {"SLURM_STEP_NODELIST", "n[1-2]"},
-                       {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"},
-                       {"CUDA_VISIBLE_DEVICES", ""}};
+const Variables kSlurmFound{{"SLURM_PROCID", "0"},
+                            {"SLURM_STEP_NUM_TASKS", "2"},
+                            {"SLURM_STEP_NODELIST", "n[1-2]"},
+                            {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"},
+                            {"CUDA_VISIBLE_DEVICES", ""}};
 const Variables kHydra{{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"LOCKSTEP_COORDINATOR", "n1:1"}};
-const Variables kIndexedJob{
+const Variables kIndexedJobFound{
     {"JOB_COMPLETION_INDEX", "0"}, {"LOCKSTEP_NUM_WORKERS", "2"}, {"LOCKSTEP_SERVICE", "s"}, {"HOSTNAME", "t-0"}};
 const Variables kSageMaker{{"SM_HOSTS", R"(["a", "b"])"}, {"SM_CURRENT_HOST", "a"}};
 
@@ -38,24 +38,27 @@ Variables all_of(std::initializer_list<Variables> parts) {
 
 TEST(ResolveClusterTest, EveryLauncherIsFound) {
   EXPECT_EQ(chosen({{"TF_CONFIG", "{}"}}), "TF_CONFIG");
-  EXPECT_EQ(chosen(kTorchrun), "torchrun");
-  EXPECT_EQ(chosen(kOpenMpi), "Open MPI");
-  EXPECT_EQ(chosen(kSlurm), "Slurm");
+  EXPECT_EQ(chosen(kTorchrunFound), "torchrun");
+  EXPECT_EQ(chosen(kOpenMpiFound), "Open MPI");
+  EXPECT_EQ(chosen(kSlurmFound), "Slurm");
   EXPECT_EQ(chosen(kHydra), "MPI");
-  EXPECT_EQ(chosen(kIndexedJob), "Kubernetes indexed Job");
+  EXPECT_EQ(chosen(kIndexedJobFound), "Kubernetes indexed Job");
   EXPECT_EQ(chosen(kSageMaker), "SageMaker");
 }
 
 TEST(ResolveClusterTest, TheFirstInOrderWins) {
-  EXPECT_EQ(chosen(all_of({kSageMaker, kIndexedJob, kHydra, kSlurm, kOpenMpi, kTorchrun, {{"TF_CONFIG", "{}"}}})),
-            "TF_CONFIG");
-  EXPECT_EQ(chosen(all_of({kSageMaker, kIndexedJob, kHydra, kSlurm, kOpenMpi, kTorchrun})), "torchrun");
-  EXPECT_EQ(chosen(all_of({kSlurm, kOpenMpi})), "Open MPI");
-  EXPECT_EQ(chosen(all_of({kSlurm, kHydra})), "Slurm");
+  EXPECT_EQ(
+      chosen(all_of(
+          {kSageMaker, kIndexedJobFound, kHydra, kSlurmFound, kOpenMpiFound, kTorchrunFound, {{"TF_CONFIG", "{}"}}})),
+      "TF_CONFIG");
+  EXPECT_EQ(chosen(all_of({kSageMaker, kIndexedJobFound, kHydra, kSlurmFound, kOpenMpiFound, kTorchrunFound})),
+            "torchrun");
+  EXPECT_EQ(chosen(all_of({kSlurmFound, kOpenMpiFound})), "Open MPI");
+  EXPECT_EQ(chosen(all_of({kSlurmFound, kHydra})), "Slurm");
 }
 
 TEST(ResolveClusterTest, OneTaskAloneIsNoCluster) {
-  for (Variables variables : {kTorchrun, kOpenMpi, kSlurm, kHydra, kIndexedJob}) {
+  for (Variables variables : {kTorchrunFound, kOpenMpiFound, kSlurmFound, kHydra, kIndexedJobFound}) {
     for (const char* size :
          {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE", "LOCKSTEP_NUM_WORKERS"}) {
       if (variables.contains(size)) variables[size] = "1";
@@ -76,7 +79,7 @@ TEST(ResolveClusterTest, SaysWhyNothingWasFound) {
 
 TEST(ResolveClusterTest, ErrorsOfWhatWasFoundAreThrown) {
   EXPECT_ERROR(resolve_cluster(Environment({{"TF_CONFIG", ""}}))->cluster_spec(), c10::ValueError, "[TF_CONFIG]");
-  Variables variables = kTorchrun;
+  Variables variables = kTorchrunFound;
   variables["RANK"] = "2";
   EXPECT_ERROR(resolve_cluster(Environment(variables)), c10::ValueError, "RANK=2");
 }

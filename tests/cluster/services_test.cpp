@@ -99,6 +99,15 @@ TEST(KubernetesApiTest, SaysWhatIsWrong) {
   EXPECT_ERROR(KubernetesClusterResolver{options}, ContextError, "name=KUBERNETES_SERVICE_HOST");
 }
 
+TEST(KubernetesApiTest, ATokenIsSentByHttpsOnly) {
+  const ServiceAccount account("team", "secret", "");
+  FakeService service({});
+  KubernetesOptions options = kubernetes(service, account);
+  options.api = "http://10.96.0.1";
+  EXPECT_ERROR(KubernetesClusterResolver{options}, c10::ValueError, "a token is sent by https only: url=http://10.96");
+  EXPECT_TRUE(service.requests.empty());
+}
+
 const std::string kMetadata = "http://metadata.google.internal/computeMetadata/v1/";
 const std::pair<const std::string, std::string> kToken{kMetadata + "instance/service-accounts/default/token",
                                                        R"({"access_token": "t0"})"};

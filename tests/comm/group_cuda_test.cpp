@@ -9,20 +9,20 @@
 namespace lockstep::comm {
 namespace {
 
-using lockstep::testing::run_groups;
+using lockstep::tests::run_groups;
 
-/// Ranks that share one card, or sit on several where there are.
+/// Ranks share one GPU, or use several where there are.
 class GroupCudaTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!at::hasCUDA() || num_cards() == 0) GTEST_SKIP() << "no CUDA device";
+    if (!at::hasCUDA() || num_gpus() == 0) GTEST_SKIP() << "no CUDA device";
   }
 
-  static int num_cards() { return c10::impl::VirtualGuardImpl(at::kCUDA).deviceCount(); }
+  static int num_gpus() { return c10::impl::VirtualGuardImpl(at::kCUDA).deviceCount(); }
 
-  static at::Device device_of(int rank) { return {at::kCUDA, static_cast<at::DeviceIndex>(rank % num_cards())}; }
+  static at::Device device_of(int rank) { return {at::kCUDA, static_cast<at::DeviceIndex>(rank % num_gpus())}; }
 
-  /// Expects of every operation the bits that the CPU gives.
+  /// Expects the bits of the CPU from every operation.
   static void expect_as_on_cpu(int size, at::ScalarType dtype, ReduceOp op) {
     run_groups(size, [&](const Group& group) {
       const auto ramp = at::arange(1031, at::kDouble) * 0.7 + group.rank() * 1.3;
@@ -64,6 +64,24 @@ TEST_F(GroupCudaTest, OtherCollectives) {
     EXPECT_TRUE(at::equal(same.cpu(), at::full({4}, 2.0)));
     EXPECT_EQ(group.all_reduce(at::ones({3}).to_sparse().to(device_of(rank)))._nnz(), 9);
     group.barrier();
+  });
+}
+
+TEST_F(GroupCudaTest, ImplementationOfOneCall) {
+  run_groups(2, [&](const Group& group) {
+    const auto mine = at::full({3}, group.rank() + 1.0).to(device_of(group.rank()));
+    const CommunicationOptions ring{.implementation = CommunicationImplementation::Ring};
+    const auto sum = group.all_reduce(mine, "sum", ring);
+    EXPECT_EQ(sum.device(), mine.device());
+    EXPECT_TRUE(at::equal(sum.cpu(), at::full({3}, 3.0)));
+    EXPECT_EQ(group.all_gather(mine, 0, ring).device(), mine.device());
+    EXPECT_EQ(group.reduce_scatter(mine, "sum", ring).size(0), group.rank() == 0 ? 2 : 1);
+    EXPECT_EQ(group.reduce(mine, 1, "sum", ring).defined(), group.rank() == 1);
+    group.broadcast_(mine, 1, ring);
+    EXPECT_TRUE(at::equal(mine.cpu(), at::full({3}, 2.0)));
+    EXPECT_THROW(group.all_reduce(mine, "sum", {.implementation = CommunicationImplementation::Nccl}),
+                 c10::NotImplementedError)
+        << "threads of one process do not use NCCL";
   });
 }
 

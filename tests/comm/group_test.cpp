@@ -15,7 +15,7 @@
 namespace lockstep::comm {
 namespace {
 
-using lockstep::testing::run_groups;
+using lockstep::tests::run_groups;
 using ::testing::HasSubstr;
 
 constexpr at::ScalarType kDtypes[] = {at::kByte,   at::kChar,         at::kShort,        at::kInt,
@@ -23,7 +23,7 @@ constexpr at::ScalarType kDtypes[] = {at::kByte,   at::kChar,         at::kShort
                                       at::kDouble, at::kComplexFloat, at::kComplexDouble};
 constexpr int64_t kLengths[] = {0, 1, 37, 1031, 20011};
 
-/// Values that depend on the rank, rough enough for rounding to show.
+/// Values that depend on the rank, such that sums are rounded.
 at::Tensor values_of(int rank, at::IntArrayRef shape, at::ScalarType dtype) {
   int64_t count = 1;
   for (const int64_t size : shape) count *= size;
@@ -83,14 +83,14 @@ std::string error_of(int size, const std::function<void(const Group&)>& body) {
 /// Where the ranks of a group are: threads of one process, or of several workers.
 struct Layout {
   std::string name;
-  std::optional<lockstep::testing::Engine> engine;
+  std::optional<lockstep::tests::EngineKind> engine;
   int num_workers = 1;
   int ranks_per_worker = 1;
 };
 
 Layout local(int size) { return {std::to_string(size) + "ranks", std::nullopt, 1, size}; }
-Layout spread(lockstep::testing::Engine engine, int num_workers, int ranks_per_worker) {
-  const std::string kind = engine == lockstep::testing::Engine::kShm ? "Shm" : "Messages";
+Layout spread(lockstep::tests::EngineKind engine, int num_workers, int ranks_per_worker) {
+  const std::string kind = engine == lockstep::tests::EngineKind::Shm ? "Shm" : "Messages";
   return {c10::str(kind, num_workers, "x", ranks_per_worker), engine, num_workers, ranks_per_worker};
 }
 std::ostream& operator<<(std::ostream& out, const Layout& layout) { return out << layout.name; }
@@ -100,9 +100,9 @@ class GroupTest : public ::testing::TestWithParam<Layout> {
   int size() const { return GetParam().num_workers * GetParam().ranks_per_worker; }
   /// Calls `body` on every rank of a group laid out as the parameter says; the first error is thrown here.
   void run_groups(const std::function<void(const Group&)>& body) const {
-    if (!GetParam().engine) return lockstep::testing::run_groups(size(), body);
-    for (const auto& error : lockstep::testing::run_worker_ranks(*GetParam().engine, GetParam().num_workers,
-                                                                 GetParam().ranks_per_worker, body)) {
+    if (!GetParam().engine) return lockstep::tests::run_groups(size(), body);
+    for (const auto& error : lockstep::tests::run_worker_ranks(*GetParam().engine, GetParam().num_workers,
+                                                               GetParam().ranks_per_worker, body)) {
       if (error) std::rethrow_exception(error);
     }
   }
@@ -115,14 +115,14 @@ class GroupTest : public ::testing::TestWithParam<Layout> {
 INSTANTIATE_TEST_SUITE_P(Local, GroupTest, ::testing::Values(local(1), local(2), local(3), local(4), local(8)),
                          [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Workers, GroupTest,
-                         ::testing::Values(spread(lockstep::testing::Engine::kShm, 2, 1),
-                                           spread(lockstep::testing::Engine::kShm, 2, 2),
-                                           spread(lockstep::testing::Engine::kShm, 3, 1),
-                                           spread(lockstep::testing::Engine::kMessages, 2, 1),
-                                           spread(lockstep::testing::Engine::kMessages, 2, 2),
-                                           spread(lockstep::testing::Engine::kMessages, 3, 1),
-                                           spread(lockstep::testing::Engine::kMessages, 2, 3),
-                                           spread(lockstep::testing::Engine::kMessages, 3, 2)),
+                         ::testing::Values(spread(lockstep::tests::EngineKind::Shm, 2, 1),
+                                           spread(lockstep::tests::EngineKind::Shm, 2, 2),
+                                           spread(lockstep::tests::EngineKind::Shm, 3, 1),
+                                           spread(lockstep::tests::EngineKind::Messages, 2, 1),
+                                           spread(lockstep::tests::EngineKind::Messages, 2, 2),
+                                           spread(lockstep::tests::EngineKind::Messages, 3, 1),
+                                           spread(lockstep::tests::EngineKind::Messages, 2, 3),
+                                           spread(lockstep::tests::EngineKind::Messages, 3, 2)),
                          [](const auto& info) { return info.param.name; });
 
 TEST_P(GroupTest, KnowsItself) {

@@ -7,15 +7,15 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/job/job.h"
+#include "lockstep/comm/job/join.h"
 #include "tests/comm/job_members.h"
 
 namespace lockstep::comm {
 namespace {
 
 using namespace test;
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 using Kind = JobFailure::Kind;
 
 JobOptions options_with_quick_heartbeats(int num_workers) {
@@ -36,7 +36,7 @@ TEST(JobFailureTest, FailReachesAllAtOnce) {
   jobs[2]->fail("the second call does not count");
   for (const auto& job : jobs) {
     ASSERT_TRUE(fails(job));
-    EXPECT_EQ(job->failure()->kind, Kind::kFailed);
+    EXPECT_EQ(job->failure()->kind, Kind::Failed);
     EXPECT_EQ(job->failure()->worker, 2);
     EXPECT_EQ(job->failure()->reason, "worker 2 (127.0.0.1) failed: out of memory");
   }
@@ -68,13 +68,13 @@ TEST(JobFailureTest, GoodbyeIsNoFailure) {
 
 TEST(JobFailureTest, WhatWorker0LeavesBehindCanBeRead) {
   auto jobs = join_all(options_for(3));
-  jobs[0]->set("key", "bequest");
+  jobs[0]->set("key", "final value");
   auto waiting = std::async(std::launch::async,
                             [&] { return error_of<CollectiveError>([&] { jobs[1]->get("never", kPatience); }); });
   jobs[0].reset();
   EXPECT_THAT(waiting.get(), HasSubstr(" has left, and the job's values with it: key=\"never\""));
   EXPECT_TRUE(jobs[1]->has_left(0));
-  EXPECT_EQ(jobs[1]->get("key", 0ms), "bequest");
+  EXPECT_EQ(jobs[1]->get("key", 0ms), "final value");
   EXPECT_THROW(jobs[1]->set("other", ""), CollectiveError);
   EXPECT_EQ(jobs[1]->failure(), nullptr);
   EXPECT_TRUE(eventually([&] { return jobs[2]->has_left(0); }));
@@ -85,13 +85,13 @@ TEST(JobFailureTest, AKilledProcessHasDied) {
   const auto options = options_for(3);
   Process victim(member_command(as_worker(options, 2), "watch"));
   auto second = join_later(options, 1);
-  const auto first = Job::join(options);
+  const auto first = join_job(options);
   EXPECT_EQ(victim.read_line(), "joined");
   const auto start = std::chrono::steady_clock::now();
   victim.send_signal(SIGKILL);
   for (const auto& job : {first, second.get()}) {
     ASSERT_TRUE(fails(job));
-    EXPECT_EQ(job->failure()->kind, Kind::kDied);
+    EXPECT_EQ(job->failure()->kind, Kind::Died);
     EXPECT_EQ(job->failure()->worker, 2);
     EXPECT_THAT(job->failure()->reason, StartsWith("worker 2 (127.0.0.1) died: its connection was closed"));
   }
@@ -109,7 +109,7 @@ TEST(JobFailureTest, AKilledCoordinatorHasDied) {
   coordinator.send_signal(SIGKILL);
   for (const auto& job : jobs) {
     ASSERT_TRUE(fails(job));
-    EXPECT_EQ(job->failure()->kind, Kind::kDied);
+    EXPECT_EQ(job->failure()->kind, Kind::Died);
     EXPECT_EQ(job->failure()->worker, 0);
     EXPECT_FALSE(job->has_left(0));
   }
@@ -119,12 +119,12 @@ TEST(JobFailureTest, AStoppedProcessIsSilentAndLearnsIt) {
   const auto options = options_with_quick_heartbeats(3);
   Process victim(member_command(as_worker(options, 1), "watch"));
   auto third = join_later(options, 2);
-  const auto first = Job::join(options);
+  const auto first = join_job(options);
   EXPECT_EQ(victim.read_line(), "joined");
   victim.send_signal(SIGSTOP);
   for (const auto& job : {first, third.get()}) {
     ASSERT_TRUE(fails(job));
-    EXPECT_EQ(job->failure()->kind, Kind::kSilent);
+    EXPECT_EQ(job->failure()->kind, Kind::Silent);
     EXPECT_EQ(job->failure()->worker, 1);
     EXPECT_THAT(job->failure()->reason, StartsWith("worker 1 (127.0.0.1) was silent for "));
   }
@@ -137,11 +137,11 @@ TEST(JobFailureTest, AStoppedProcessIsSilentAndLearnsIt) {
 TEST(JobFailureTest, AStoppedCoordinatorIsSilentAndLearnsIt) {
   const auto options = options_with_quick_heartbeats(2);
   Process coordinator(member_command(options, "watch"));
-  const auto second = Job::join(as_worker(options, 1));
+  const auto second = join_job(as_worker(options, 1));
   EXPECT_EQ(coordinator.read_line(), "joined");
   coordinator.send_signal(SIGSTOP);
   ASSERT_TRUE(fails(second));
-  EXPECT_EQ(second->failure()->kind, Kind::kSilent);
+  EXPECT_EQ(second->failure()->kind, Kind::Silent);
   EXPECT_EQ(second->failure()->worker, 0);
   coordinator.send_signal(SIGCONT);
   EXPECT_THAT(coordinator.read_line(), StartsWith("1 0 this worker was given up by the job: worker 0 ("));
@@ -151,7 +151,7 @@ TEST(JobFailureTest, ExitIsAGoodbyeWhereItsStatusIsZero) {
   const auto options = options_for(3);
   Process good(member_command(as_worker(options, 1), "exit 0"));
   Process bad(member_command(as_worker(options, 2), "exit 3"));
-  const auto job = Job::join(options);
+  const auto job = join_job(options);
   job->set("go/1", "");
   EXPECT_EQ(good.wait(), 0);
   EXPECT_TRUE(eventually([&] { return job->has_left(1); }));
@@ -166,7 +166,7 @@ TEST(JobFailureTest, ExitIsAGoodbyeWhereItsStatusIsZero) {
 TEST(JobFailureTest, TheCoordinatorMayExit) {
   const auto options = options_for(2);
   Process coordinator(member_command(options, "exit 0"));
-  const auto job = Job::join(as_worker(options, 1));
+  const auto job = join_job(as_worker(options, 1));
   job->set("go/0", "");
   EXPECT_EQ(coordinator.wait(), 0);
   EXPECT_TRUE(eventually([&] { return job->has_left(0); }));

@@ -27,7 +27,7 @@ namespace {
 
 std::vector<std::string> free_addresses(int num_workers, const std::string& host) {
   std::vector<std::string> addresses(static_cast<size_t>(num_workers));
-  addresses[0] = host + ":" + std::to_string(lockstep::testing::free_port());
+  addresses[0] = host + ":" + std::to_string(lockstep::tests::free_port());
   return addresses;
 }
 
@@ -41,7 +41,7 @@ JobOptions as_worker(JobOptions options, int worker) {
 }
 
 std::future<std::shared_ptr<Job>> join_later(const JobOptions& options, int worker) {
-  return std::async(std::launch::async, [options, worker] { return Job::join(as_worker(options, worker)); });
+  return std::async(std::launch::async, [options, worker] { return join_job(as_worker(options, worker)); });
 }
 
 std::vector<std::shared_ptr<Job>> join_all(const JobOptions& options) {
@@ -116,7 +116,7 @@ int run_member(const std::vector<std::string>& arguments) try {
   options.heartbeat_interval = std::chrono::milliseconds(std::stol(arguments[4]));
   options.heartbeat_timeout = std::chrono::milliseconds(std::stol(arguments[5]));
   options.join_timeout = kPatience;
-  const auto job = Job::join(options);
+  const auto job = join_job(options);
   std::cout << (job->one_machine() ? "joined" : "joined across machines") << std::endl;
   const std::string& task = arguments[6];
   if (task == "watch") watch(job);
@@ -134,6 +134,6 @@ int main(int argc, char** argv) {
   if (argc > 2 && arguments[1] == "--member") {
     return lockstep::comm::test::run_member({arguments.begin() + 2, arguments.end()});
   }
-  testing::InitGoogleTest(&argc, argv);
+  ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -10,22 +10,22 @@
 
 #include <gtest/gtest.h>
 
-#include "lockstep/comm/job/job.h"
+#include "lockstep/comm/job/join.h"
 
 /// Members of jobs for tests: as threads of this process, and as processes of their own.
 namespace lockstep::comm::test {
 
 using namespace std::chrono_literals;
 
-/// For what must happen, on a machine that has much else to do.
+/// Limit for what must happen, on a machine under load.
 constexpr auto kPatience = 60s;
 
-/// Returns `127.0.0.1:port` with a port that nobody uses, and nothing for all workers but the first.
+/// Returns `127.0.0.1:port`, with a free port, for the first worker, and empty addresses for the others.
 std::vector<std::string> free_addresses(int num_workers, const std::string& host = "127.0.0.1");
 
 /// Options of a job at a free address; `worker` is for the test to set.
 JobOptions options_for(int num_workers);
-/// The same for another worker.
+/// Returns these options with another worker's number.
 JobOptions as_worker(JobOptions options, int worker);
 
 /// Joins as this worker on a thread.
@@ -66,7 +66,7 @@ class Process {
 
   int id() const { return id_; }
   void send_signal(int signal) const { kill(id_, signal); }
-  /// Returns the next line that it prints; "" at the end of its output or of the test's patience.
+  /// Returns the next line that it prints; "" at the end of its output or at the time limit.
   std::string read_line();
   /// Waits for its end; returns its exit status, or minus its signal.
   int wait();

@@ -12,8 +12,8 @@ namespace lockstep::comm {
 namespace {
 
 using namespace test;
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 bool succeeds(const std::string& command) { return std::system((command + " >/dev/null 2>&1").c_str()) == 0; }
 
@@ -58,9 +58,9 @@ std::string this_program() {
   return {path, static_cast<size_t>(size)};
 }
 
-// The command as if on a machine that was started at another time.
+// Runs the command as if on another machine.
 std::vector<std::string> on_another_machine(std::vector<std::string> command) {
-  // Another file takes the place of the one that tells machines apart.
+  // Replaces the file that identifies the machine.
   const std::string script = "mount --bind /proc/version /proc/sys/kernel/random/boot_id && exec \"$@\"";
   command[0] = this_program();
   command.insert(command.begin(), {"unshare", "--mount", "sh", "-c", script, "sh"});
@@ -76,7 +76,7 @@ TEST(JobNetworkTest, ALoopbackAddressIsOfOneMachine) {
   const auto options = options_for(2);
   Process second(on_another_machine(member_command(as_worker(options, 1), "watch")));
   const std::string reason = "a loopback address cannot be reached from other hosts: addresses[0]=";
-  EXPECT_THAT(error_of<c10::ValueError>([&] { Job::join(options); }), HasSubstr(reason));
+  EXPECT_THAT(error_of<c10::ValueError>([&] { join_job(options); }), HasSubstr(reason));
   EXPECT_THAT(second.read_line(), HasSubstr(reason));
 }
 

@@ -1,24 +1,25 @@
-#include "lockstep/comm/job/job.h"
-
 #include <atomic>
 #include <numeric>
+#include <sys/socket.h>
 #include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/job/channel.h"
+#include "lockstep/comm/job/join.h"
 #include "tests/comm/job_members.h"
 
 namespace lockstep::comm {
 namespace {
 
 using namespace test;
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
-class JobSizeTest : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Workers, JobSizeTest, testing::Range(1, 6));
+class JobSizeTest : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Workers, JobSizeTest, ::testing::Range(1, 6));
 
 TEST_P(JobSizeTest, JoinsAndGathers) {
   const auto jobs = join_all(options_for(GetParam()));
@@ -153,9 +154,9 @@ TEST(JobJoinTest, SaysWhoIsMissing) {
   options.names = {"chief", "second", "third"};
   auto second = join_later(options, 1);
   options.join_timeout = 500ms;
-  const std::string error = error_of<CollectiveError>([&] { Job::join(options); });
-  EXPECT_THAT(error, HasSubstr("[Job::join] not all workers have come within 0.5 s: chief ("));
-  EXPECT_THAT(error, HasSubstr(" and second (127.0.0.1) have come, third has not"));
+  const std::string error = error_of<CollectiveError>([&] { join_job(options); });
+  EXPECT_THAT(error, HasSubstr("[join_job] not all workers have joined within 0.5 s: chief ("));
+  EXPECT_THAT(error, HasSubstr(" and second (127.0.0.1) have joined, third has not"));
   EXPECT_THAT(error, HasSubstr(options.addresses[0]));
   // The others need not wait for their own deadline.
   EXPECT_THAT(error_of<CollectiveError>([&] { second.get(); }), HasSubstr("third has not"));
@@ -165,8 +166,8 @@ TEST(JobJoinTest, AMemberSaysWhoIsMissing) {
   auto options = options_for(3);
   auto first = join_later(options, 0);
   options.join_timeout = 500ms;
-  EXPECT_THAT(error_of<CollectiveError>([&] { Job::join(as_worker(options, 2)); }), HasSubstr("worker 1 has not"));
-  // Its place is free again.
+  EXPECT_THAT(error_of<CollectiveError>([&] { join_job(as_worker(options, 2)); }), HasSubstr("worker 1 has not"));
+  // Its number is free again.
   options.join_timeout = kPatience;
   auto second = join_later(options, 1);
   EXPECT_EQ(join_later(options, 2).get()->worker(), 2);
@@ -177,26 +178,26 @@ TEST(JobJoinTest, AMemberSaysWhoIsMissing) {
 TEST(JobJoinTest, SaysWhatWasTried) {
   auto options = as_worker(options_for(2), 1);
   options.join_timeout = 200ms;
-  const std::string refused = error_of<CollectiveError>([&] { Job::join(options); });
+  const std::string refused = error_of<CollectiveError>([&] { join_job(options); });
   EXPECT_THAT(refused, HasSubstr("worker 1 cannot reach the coordinator: address=" + options.addresses[0]));
   EXPECT_THAT(refused, HasSubstr("last error: connecting to " + options.addresses[0] + ": Connection refused"));
   options.addresses[0] = "no-such-host.invalid:8888";
-  EXPECT_THAT(error_of<CollectiveError>([&] { Job::join(options); }),
+  EXPECT_THAT(error_of<CollectiveError>([&] { join_job(options); }),
               HasSubstr("the name no-such-host.invalid cannot be resolved"));
 }
 
 TEST(JobJoinTest, SaysWhyItCannotListen) {
   const auto options = options_for(2);
   const auto jobs = join_all(options);
-  EXPECT_THAT(error_of<CollectiveError>([&] { Job::join(options); }), HasSubstr("Address already in use"));
+  EXPECT_THAT(error_of<CollectiveError>([&] { join_job(options); }), HasSubstr("Address already in use"));
   auto elsewhere = options_for(2);
   elsewhere.addresses[0] = "203.0.113.7:8888";
-  EXPECT_THAT(error_of<CollectiveError>([&] { Job::join(elsewhere); }),
-              HasSubstr("[Job::join] worker 0 must run where its address is: listening at 203.0.113.7:8888"));
+  EXPECT_THAT(error_of<CollectiveError>([&] { join_job(elsewhere); }),
+              HasSubstr("[join_job] worker 0 must run where its address is: listening at 203.0.113.7:8888"));
 }
 
 TEST(JobJoinTest, RejectsWrongOptions) {
-  const auto error = [](JobOptions options) { return error_of<c10::ValueError>([&] { Job::join(options); }); };
+  const auto error = [](JobOptions options) { return error_of<c10::ValueError>([&] { join_job(options); }); };
   EXPECT_THAT(error({}), HasSubstr("at least one worker"));
   EXPECT_THAT(error({.addresses = {"host"}}), HasSubstr("an address is host:port: address=\"host\""));
   EXPECT_THAT(error({.addresses = {"host:0"}}), HasSubstr("from 1 to 65535"));
@@ -206,7 +207,7 @@ TEST(JobJoinTest, RejectsWrongOptions) {
   EXPECT_THAT(error({.addresses = {"a:1", "b:1"}, .names = {"one"}}), HasSubstr("names=1"));
   EXPECT_THAT(error({.addresses = {"localhost:1", "10.0.0.2:1"}}),
               HasSubstr("a loopback address cannot be reached from other hosts: addresses[0]=\"localhost:1\""));
-  EXPECT_THAT(error({.addresses = {"a:1"}, .interface_address = "eth77"}), HasSubstr("there are lo 127.0.0.1"));
+  EXPECT_THAT(error({.addresses = {"a:1"}, .interface_address = "eth77"}), HasSubstr("known are lo 127.0.0.1"));
   EXPECT_THAT(error({.addresses = {"a:1"}, .heartbeat_interval = 2s, .heartbeat_timeout = 1s}),
               HasSubstr("heartbeat_timeout=1 s, heartbeat_interval=2 s"));
 }
@@ -220,7 +221,7 @@ TEST(JobJoinTest, RejectsATakenNumber) {
   ASSERT_TRUE(eventually([&] { return is_ready(second) || is_ready(again); }));
   auto& rejected = is_ready(second) ? second : again;
   EXPECT_THAT(error_of<CollectiveError>([&] { rejected.get(); }),
-              HasSubstr("worker 1 has come already from 127.0.0.1; give each process a number of its own"));
+              HasSubstr("worker 1 has already joined from 127.0.0.1; give each process a number of its own"));
   EXPECT_EQ(join_later(options, 2).get()->worker(), 2);
   EXPECT_EQ((&rejected == &second ? again : second).get()->worker(), 1);
 }
@@ -230,10 +231,36 @@ TEST(JobJoinTest, RejectsAnotherNumberOfWorkers) {
   auto first = join_later(options, 0);
   auto other = as_worker(options, 1);
   other.addresses.pop_back();
-  EXPECT_THAT(error_of<CollectiveError>([&] { Job::join(other); }),
+  EXPECT_THAT(error_of<CollectiveError>([&] { join_job(other); }),
               HasSubstr("it expects 2 workers, worker 0 expects 3"));
   auto second = join_later(options, 1);
   EXPECT_EQ(join_later(options, 2).get()->num_workers(), 3);
+}
+
+TEST(JobTest, TheValuesOfAJobAreLimited) {
+  auto options = options_for(1);
+  options.values_limit = 100'000;
+  const auto job = join_job(options);
+  const auto fill = [&] {
+    for (int i = 0; i < 8; ++i) job->set("large/" + std::to_string(i), std::string(30'000, 'x'));
+  };
+  EXPECT_THAT(error_of<c10::ValueError>(fill),
+              HasSubstr("[Job::set] all values of a job take at most 100000 bytes: key=\"large/3\""));
+  job->set("small", "value");
+  EXPECT_EQ(job->get("small", kPatience), "value");
+}
+
+TEST(ChannelTest, DropsWhatIsNotRead) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
+  job::Channel channel{job::Socket(ends[0])};
+  const job::Socket reader(ends[1]);
+  channel.limit_unsent(1 << 20);
+  const std::string content(1 << 16, 'x');
+  for (int i = 0; i < 100; ++i) channel.send(content);
+  EXPECT_TRUE(channel.is_overfull());
+  EXPECT_GT(channel.unsent_bytes(), size_t{1} << 19);
+  EXPECT_LE(channel.unsent_bytes(), size_t{1} << 20);
 }
 
 }  // namespace

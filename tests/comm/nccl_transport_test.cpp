@@ -8,13 +8,13 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/backend.h"
-#include "lockstep/comm/backends/nccl/nccl.h"
+#include "lockstep/comm/engines.h"
+#include "lockstep/comm/transport/engine_module.h"
 #include "tests/comm/transport_scenarios.h"
 #include "tests/support/child_processes.h"
 #include "tests/support/fake_job.h"
 
-namespace lockstep::testing {
+namespace lockstep::tests {
 namespace {
 
 using ::testing::HasSubstr;
@@ -25,7 +25,7 @@ constexpr std::chrono::milliseconds kPatience = 120s;
 class NcclTransportTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const auto nccl = comm::find_backend("nccl");
+    const auto nccl = comm::find_engine("nccl");
     if (!nccl.available) GTEST_SKIP() << nccl.why_not;
   }
 };
@@ -33,7 +33,8 @@ class NcclTransportTest : public ::testing::Test {
 TEST_F(NcclTransportTest, IsAloneWithoutPeers) {
   const TestFolder folder;
   FakeJob job(folder.path(), 0, 1);
-  const auto transport = comm::make_nccl_transport(job, "alone", 2, {0, 0}, kPatience);
+  const auto transport =
+      comm::make_transport("nccl", job, {.name = "alone", .num_lanes = 2, .devices = {0, 0}, .timeout = kPatience});
   EXPECT_EQ(transport->name(), "nccl");
   EXPECT_EQ(transport->num_lanes(), 2);
   EXPECT_TRUE(transport->moves_device_memory());
@@ -44,7 +45,8 @@ TEST_F(NcclTransportTest, IsAloneWithoutPeers) {
 TEST_F(NcclTransportTest, SaysWhyItWasAborted) {
   const TestFolder folder;
   FakeJob job(folder.path(), 0, 1);
-  const auto transport = comm::make_nccl_transport(job, "aborted", 1, {0}, kPatience);
+  const auto transport =
+      comm::make_transport("nccl", job, {.name = "aborted", .num_lanes = 1, .devices = {0}, .timeout = kPatience});
   transport->abort("worker 7 has had enough");
   try {
     transport->exchange(0, {}, {}, kPatience);
@@ -57,13 +59,16 @@ TEST_F(NcclTransportTest, SaysWhyItWasAborted) {
 TEST_F(NcclTransportTest, WantsADeviceForEachLane) {
   const TestFolder folder;
   FakeJob job(folder.path(), 0, 1);
-  EXPECT_THROW(comm::make_nccl_transport(job, "lanes", 2, {0}, kPatience), c10::ValueError);
+  EXPECT_THROW(
+      comm::make_transport("nccl", job, {.name = "lanes", .num_lanes = 2, .devices = {0}, .timeout = kPatience}),
+      c10::ValueError);
 }
 
 TEST_F(NcclTransportTest, StopsWaitingAtTheDeadline) {
   const TestFolder folder;
   FakeJob job(folder.path(), 0, 2);
-  EXPECT_THROW(comm::make_nccl_transport(job, "lonely", 1, {0}, 2s), CollectiveError);
+  EXPECT_THROW(comm::make_transport("nccl", job, {.name = "lonely", .num_lanes = 1, .devices = {0}, .timeout = 2s}),
+               CollectiveError);
 }
 
 TEST_F(NcclTransportTest, CarriesMessagesBetweenProcesses) {
@@ -81,7 +86,7 @@ TEST_F(NcclTransportTest, CarriesMessagesBetweenProcesses) {
   }
 }
 
-/// Each sends the other its number, so often that stale memory would be seen.
+/// Each sends the other its number, often enough that stale memory would show.
 void pass_numbers(comm::Transport& transport, at::Device device) {
   const int peer = 1 - transport.worker();
   for (const int64_t length : {1, 1000, 3'000'000}) {
@@ -104,7 +109,8 @@ int run_nccl_worker(const std::string& folder, int worker, int num_workers) {
   const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(worker % num_cards));
   FakeJob job(folder, worker, num_workers);
   try {
-    const auto transport = comm::make_nccl_transport(job, "pair", 1, {device.index()}, kPatience);
+    const auto transport = comm::make_transport(
+        "nccl", job, {.name = "pair", .num_lanes = 1, .devices = {device.index()}, .timeout = kPatience});
     pass_numbers(*transport, device);
     job.all_gather("done", "", kPatience);
     return 0;
@@ -114,4 +120,4 @@ int run_nccl_worker(const std::string& folder, int worker, int num_workers) {
   }
 }
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::tests

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/backend.h"
+#include "lockstep/comm/engines.h"
 #include "lockstep/comm/pack.h"
 
 namespace lockstep {
@@ -46,9 +46,9 @@ TEST(PackTest, ClosesAPackOnceItIsLarger) {
   EXPECT_EQ(comm::group_by_size(std::vector<uint64_t>{}, 0), (std::vector<Pack>{{0, 0}}));
 }
 
-TEST(BackendTest, LocalIsAlwaysThere) {
-  EXPECT_TRUE(comm::find_backend("local").available);
-  EXPECT_THROW(comm::find_backend("pigeon"), c10::ValueError);
+TEST(EngineTableTest, LocalIsAlwaysThere) {
+  EXPECT_TRUE(comm::find_engine("local").available);
+  EXPECT_THROW(comm::find_engine("pigeon"), c10::ValueError);
 }
 
 }  // namespace

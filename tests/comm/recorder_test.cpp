@@ -1,12 +1,18 @@
-#include "lockstep/comm/recorder.h"
+#include "lockstep/comm/diagnostics/recorder.h"
 
 #include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <sstream>
+#include <unistd.h>
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lockstep/comm/diagnostics/dump.h"
+#include "tests/support/child_processes.h"
 #include "tests/support/ranks_as_threads.h"
 
 namespace lockstep::comm {
@@ -24,10 +30,10 @@ TEST(RecorderTest, KeepsWhatWasCalled) {
   EXPECT_EQ(entries[0].sequence, 7u);
   EXPECT_EQ(entries[0].describe(), "all_reduce(MEAN, float32[3, 4], 2 tensors)");
   EXPECT_EQ(entries[0].bytes, 56u);
-  EXPECT_EQ(entries[0].state, Record::State::kArrived);
-  recorder.end(1, Record::State::kDone);
+  EXPECT_EQ(entries[0].state, Record::State::Arrived);
+  recorder.end(1, Record::State::Done);
   entries = recorder.entries(1);
-  EXPECT_EQ(entries[0].state, Record::State::kDone);
+  EXPECT_EQ(entries[0].state, Record::State::Done);
   EXPECT_GE(entries[0].end, entries[0].start);
 }
 
@@ -44,7 +50,7 @@ TEST(RecorderTest, DumpsOneObjectPerLine) {
   Recorder recorder(1);
   const std::vector<at::Tensor> tensors = {at::zeros({1, 2, 3, 4, 5, 6}, at::kLong)};
   recorder.begin(0, 1, {.operation = "broadcast", .inputs = tensors});
-  recorder.end(0, Record::State::kFailed);
+  recorder.end(0, Record::State::Failed);
   std::ostringstream out;
   recorder.dump(out);
   EXPECT_THAT(
@@ -63,13 +69,32 @@ TEST(RecorderTest, CanBeReadWhileRanksWork) {
       }
     }
   });
-  lockstep::testing::run_ranks(rendezvous, [&](int rank) {
+  const auto errors = lockstep::tests::run_ranks(rendezvous, [&](int rank) {
     for (int i = 1; i <= 3000; ++i) {
-      Meeting(rendezvous, rank, {.operation = i % 2 == 0 ? "even" : "odd"}).finish();
+      CollectiveScope(rendezvous, rank, {.operation = i % 2 == 0 ? "even" : "odd"}).finish();
     }
   });
   stop = true;
   reader.join();
+  for (const auto& error : errors) EXPECT_EQ(lockstep::tests::message_of(error), "");
+  EXPECT_EQ(rendezvous.recorder().entries(1).size(), Recorder::kCapacity);
+}
+
+// Others may write into the folder of temporary files.
+TEST(DumpTest, FollowsNoLinks) {
+  const tests::TestFolder folder;
+  const auto target = folder.path() / "target";
+  std::ofstream(target) << "kept";
+  const auto link = folder.path() / c10::str("lockstep-worker0-", getpid(), ".json");
+  std::filesystem::create_symlink(target, link);
+  setenv("LOCKSTEP_DUMP", folder.path().c_str(), 1);
+  const std::string written = write_dump("a test");
+  unsetenv("LOCKSTEP_DUMP");
+  EXPECT_EQ(written, link.string());
+  EXPECT_EQ(std::filesystem::file_size(target), 4u);
+  EXPECT_FALSE(std::filesystem::is_symlink(written));
+  EXPECT_EQ(std::filesystem::status(written).permissions(),
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Reductions of tensors on devices between workers, with tensors on the CPU in the place of those on GPUs: what is
-// tested is who adds what to what, and that the bits are those of one process.
+// Reductions of tensors on devices between workers, with CPU tensors in place of GPU tensors: the order of additions is
+// that of one process.
 
 #include "lockstep/comm/messages/reduce_devices.h"
 
@@ -14,10 +14,10 @@
 namespace lockstep::comm {
 namespace {
 
-using lockstep::testing::Board;
-using lockstep::testing::BoardJob;
-using lockstep::testing::Mail;
-using lockstep::testing::MailTransport;
+using lockstep::tests::Board;
+using lockstep::tests::BoardJob;
+using lockstep::tests::Mail;
+using lockstep::tests::MailTransport;
 
 std::vector<at::Tensor> tensors_of_rank(int rank) {
   const auto ramp = at::arange(1033, at::kDouble);
@@ -26,21 +26,21 @@ std::vector<at::Tensor> tensors_of_rank(int rank) {
           rough.to(at::kFloat).slice(0, 600), rough.to(at::kHalf).slice(0, 0, 50), at::empty({0}, at::kFloat)};
 }
 
-bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+bool is_same_bits(const at::Tensor& a, const at::Tensor& b) {
   return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
          (a.numel() == 0 || std::memcmp(a.contiguous().data_ptr(), b.contiguous().data_ptr(), a.nbytes()) == 0);
 }
 
 std::vector<at::Tensor> in_one_process(int size, ReduceOp op) {
   std::vector<at::Tensor> results;
-  lockstep::testing::run_groups(size, [&](const Group& group) {
+  lockstep::tests::run_groups(size, [&](const Group& group) {
     auto mine = group.all_reduce(tensors_of_rank(group.rank()), op);
     if (group.rank() == 0) results = std::move(mine);
   });
   return results;
 }
 
-/// All ranks of all workers, each on a thread; returns what each rank ends with.
+/// Runs all ranks of all workers, each on a thread; returns the result of each rank.
 std::vector<std::vector<at::Tensor>> between_workers(int num_workers, int ranks_per_worker, ReduceOp op) {
   const auto board = std::make_shared<Board>();
   const auto host_mail = std::make_shared<Mail>();
@@ -66,14 +66,14 @@ std::vector<std::vector<at::Tensor>> between_workers(int num_workers, int ranks_
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
       const int worker = rank / ranks_per_worker;
-      Lane lane(teams[static_cast<size_t>(worker)], rank % ranks_per_worker);
-      const Call call{.operation = "all_reduce", .reduce_op = op};
-      lane.begin(call, {});
+      PeerExchange peers(teams[static_cast<size_t>(worker)], rank % ranks_per_worker);
+      const CollectiveCall call{.operation = "all_reduce", .reduce_op = op};
+      peers.begin(call, {});
       std::vector<const std::vector<at::Tensor>*> local;
       for (int r = 0; r < ranks_per_worker; ++r) {
         local.push_back(&flat[static_cast<size_t>(worker * ranks_per_worker + r)]);
       }
-      parts[static_cast<size_t>(rank)] = reduce_parts_on_devices(lane, call, local);
+      parts[static_cast<size_t>(rank)] = reduce_parts_on_devices(peers, call, local);
     });
   }
   for (auto& thread : threads) thread.join();
@@ -99,7 +99,7 @@ TEST(ReduceDevicesTest, HasTheBitsOfOneProcess) {
       const auto wanted = in_one_process(workers * ranks, op);
       for (const auto& results : between_workers(workers, ranks, op)) {
         ASSERT_EQ(results.size(), wanted.size());
-        for (size_t i = 0; i < wanted.size(); ++i) EXPECT_TRUE(same_bits(results[i], wanted[i])) << "tensor " << i;
+        for (size_t i = 0; i < wanted.size(); ++i) EXPECT_TRUE(is_same_bits(results[i], wanted[i])) << "tensor " << i;
       }
     }
   }

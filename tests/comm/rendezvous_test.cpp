@@ -15,8 +15,8 @@
 namespace lockstep::comm {
 namespace {
 
-using lockstep::testing::message_of;
-using lockstep::testing::run_ranks;
+using lockstep::tests::message_of;
+using lockstep::tests::run_ranks;
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
@@ -28,8 +28,8 @@ std::vector<std::exception_ptr> run_within_a_second(Rendezvous& rendezvous, cons
   return errors;
 }
 
-void meet(Rendezvous& rendezvous, int rank, const Call& call, milliseconds timeout = {}) {
-  Meeting(rendezvous, rank, call, timeout).finish();
+void meet(Rendezvous& rendezvous, int rank, const CollectiveCall& call, milliseconds timeout = {}) {
+  CollectiveScope(rendezvous, rank, call, timeout).finish();
 }
 
 TEST(RendezvousTest, NeedsARank) { EXPECT_THROW(Rendezvous(0), c10::ValueError); }
@@ -40,13 +40,13 @@ TEST(RendezvousTest, ShowsEveryRankAllCalls) {
     const auto errors = run_ranks(rendezvous, [&](int rank) {
       for (int round = 0; round < 10; ++round) {
         int value = 100 * round + rank;
-        const Call call{.operation = "test", .payload = &value};
-        Meeting meeting(rendezvous, rank, call);
-        ASSERT_EQ(meeting.calls().size(), static_cast<size_t>(size));
+        const CollectiveCall call{.operation = "test", .payload = &value};
+        CollectiveScope scope(rendezvous, rank, call);
+        ASSERT_EQ(scope.calls().size(), static_cast<size_t>(size));
         for (int r = 0; r < size; ++r) {
-          EXPECT_EQ(*static_cast<int*>(meeting.calls()[static_cast<size_t>(r)]->payload), 100 * round + r);
+          EXPECT_EQ(*static_cast<int*>(scope.calls()[static_cast<size_t>(r)]->payload), 100 * round + r);
         }
-        meeting.finish();
+        scope.finish();
       }
     });
     for (const auto& error : errors) EXPECT_EQ(message_of(error), "");
@@ -64,10 +64,10 @@ TEST_P(StressTest, ManyTinyMeetingsLoseNothing) {
     int sum = 0;
     for (int round = 0; round < kRounds; ++round) {
       int value = round + rank;
-      const Call call{.operation = "test", .payload = &value};
-      Meeting meeting(rendezvous, rank, call);
-      for (const Call* other : meeting.calls()) sum += *static_cast<int*>(other->payload) - round;
-      meeting.finish();
+      const CollectiveCall call{.operation = "test", .payload = &value};
+      CollectiveScope scope(rendezvous, rank, call);
+      for (const CollectiveCall* other : scope.calls()) sum += *static_cast<int*>(other->payload) - round;
+      scope.finish();
     }
     sums[static_cast<size_t>(rank)] = sum;
   });
@@ -82,10 +82,10 @@ TEST(RendezvousTest, SleepersAreWoken) {
   const auto errors = run_within_a_second(rendezvous, [&](int rank) {
     for (int round = 0; round < 20; ++round) {
       if (rank == round % 2) std::this_thread::sleep_for(milliseconds(2));
-      const Call call{.operation = "test"};
-      Meeting meeting(rendezvous, rank, call);
+      const CollectiveCall call{.operation = "test"};
+      CollectiveScope scope(rendezvous, rank, call);
       if (rank == round % 2) std::this_thread::sleep_for(milliseconds(2));
-      meeting.finish();
+      scope.finish();
     }
   });
   for (const auto& error : errors) EXPECT_EQ(message_of(error), "");
@@ -93,14 +93,14 @@ TEST(RendezvousTest, SleepersAreWoken) {
 
 struct Difference {
   std::string name;
-  Call mine;
-  Call other;
+  CollectiveCall mine;
+  CollectiveCall other;
 };
 
 class MismatchTest : public ::testing::Test {
  protected:
-  /// Expects that two ranks with these calls both fail, and name both.
-  void expect_mismatch(const Call& mine, const Call& other) {
+  /// Expects that two ranks with these calls both fail with errors that name both calls.
+  void expect_mismatch(const CollectiveCall& mine, const CollectiveCall& other) {
     Rendezvous rendezvous(3, "trio");
     const auto errors =
         run_within_a_second(rendezvous, [&](int rank) { meet(rendezvous, rank, rank == 2 ? other : mine); });
@@ -151,7 +151,7 @@ TEST(RendezvousTest, ARankThatReturnsReleasesTheOthers) {
         std::this_thread::sleep_for(milliseconds(nap));
         return;
       }
-      meet(rendezvous, rank, Call{.operation = "barrier"});
+      meet(rendezvous, rank, CollectiveCall{.operation = "barrier"});
     });
     EXPECT_THAT(message_of(errors[0]), HasSubstr("replica 1 returned while rank 0 of 3 waits in barrier()"));
     EXPECT_THAT(message_of(errors[2]), HasSubstr("while rank 2 of 3 waits in barrier()"));
@@ -166,7 +166,7 @@ TEST(RendezvousTest, ARankThatThrowsReleasesTheOthers) {
       std::this_thread::sleep_for(milliseconds(10));
       throw std::runtime_error("no bread today");
     }
-    meet(rendezvous, rank, Call{.operation = "barrier"});
+    meet(rendezvous, rank, CollectiveCall{.operation = "barrier"});
   });
   EXPECT_EQ(message_of(errors[0]), "no bread today");
   EXPECT_THAT(message_of(errors[1]), HasSubstr("replica 0 failed (no bread today)"));
@@ -175,10 +175,10 @@ TEST(RendezvousTest, ARankThatThrowsReleasesTheOthers) {
 TEST(RendezvousTest, WorkThatThrowsFailsEveryRank) {
   Rendezvous rendezvous(3);
   const auto errors = run_within_a_second(rendezvous, [&](int rank) {
-    const Call call{.operation = "merge_call"};
-    Meeting meeting(rendezvous, rank, call);
+    const CollectiveCall call{.operation = "merge_call"};
+    CollectiveScope scope(rendezvous, rank, call);
     if (rank == 1) throw std::runtime_error("broken");
-    meeting.finish();
+    scope.finish();
   });
   EXPECT_EQ(message_of(errors[1]), "broken");
   EXPECT_THAT(message_of(errors[0]), HasSubstr("rank 1 failed inside merge_call"));
@@ -188,7 +188,8 @@ TEST(RendezvousTest, WorkThatThrowsFailsEveryRank) {
 TEST(RendezvousTest, EarlyReturnAfterACollectiveIsNoFailure) {
   Rendezvous rendezvous(4);
   for (int i = 0; i < 300; ++i) {
-    const auto errors = run_ranks(rendezvous, [&](int rank) { meet(rendezvous, rank, Call{.operation = "barrier"}); });
+    const auto errors =
+        run_ranks(rendezvous, [&](int rank) { meet(rendezvous, rank, CollectiveCall{.operation = "barrier"}); });
     for (const auto& error : errors) ASSERT_EQ(message_of(error), "");
   }
 }
@@ -201,11 +202,12 @@ TEST(RendezvousTest, AbortReleasesAllAndLastsUntilReset) {
   });
   const auto errors = run_within_a_second(rendezvous, [&](int rank) {
     if (rank == 2) std::this_thread::sleep_for(milliseconds(60));
-    meet(rendezvous, rank, Call{.operation = "barrier"});
+    meet(rendezvous, rank, CollectiveCall{.operation = "barrier"});
   });
   aborter.join();
   for (const auto& error : errors) EXPECT_THAT(message_of(error), HasSubstr("the user pressed stop"));
-  const auto again = run_ranks(rendezvous, [&](int rank) { meet(rendezvous, rank, Call{.operation = "barrier"}); });
+  const auto again =
+      run_ranks(rendezvous, [&](int rank) { meet(rendezvous, rank, CollectiveCall{.operation = "barrier"}); });
   for (const auto& error : again) EXPECT_EQ(message_of(error), "");
 }
 
@@ -215,11 +217,11 @@ TEST(RendezvousTest, TimeoutNamesWhoIsMissing) {
     if (rank == 1) {
       std::this_thread::sleep_for(milliseconds(200));
     }
-    meet(rendezvous, rank, Call{.operation = "barrier"}, milliseconds(rank == 0 ? 50 : 10000));
+    meet(rendezvous, rank, CollectiveCall{.operation = "barrier"}, milliseconds(rank == 0 ? 50 : 10000));
   });
   EXPECT_THAT(message_of(errors[0]), HasSubstr("timeout=0.05 s, missing rank 1 (last call: none)"));
-  EXPECT_THAT(message_of(errors[1]), HasSubstr("rank 0 waited in vain for rank 1"));
-  EXPECT_THAT(message_of(errors[2]), HasSubstr("rank 0 waited in vain for rank 1"));
+  EXPECT_THAT(message_of(errors[1]), HasSubstr("rank 0 timed out waiting for rank 1"));
+  EXPECT_THAT(message_of(errors[2]), HasSubstr("rank 0 timed out waiting for rank 1"));
 }
 
 TEST(RendezvousTest, DefaultTimeoutCanBeSet) {
@@ -227,7 +229,7 @@ TEST(RendezvousTest, DefaultTimeoutCanBeSet) {
   rendezvous.set_default_timeout(milliseconds(30));
   const auto errors = run_within_a_second(rendezvous, [&](int rank) {
     if (rank == 1) std::this_thread::sleep_for(milliseconds(150));
-    if (rank == 0) meet(rendezvous, rank, Call{.operation = "barrier"});
+    if (rank == 0) meet(rendezvous, rank, CollectiveCall{.operation = "barrier"});
   });
   EXPECT_THAT(message_of(errors[0]), HasSubstr("timeout=0.03 s"));
   EXPECT_THROW(rendezvous.set_default_timeout(milliseconds(0)), c10::ValueError);
@@ -239,11 +241,11 @@ TEST(RendezvousTest, RacingTimeoutsNeverSplitTheRanks) {
   for (int i = 0; i < 200; ++i) {
     const auto errors = run_ranks(rendezvous, [&](int rank) {
       int value = rank;
-      const Call call{.operation = "test", .payload = &value};
+      const CollectiveCall call{.operation = "test", .payload = &value};
       if (rank == 1) std::this_thread::sleep_for(std::chrono::microseconds(900 + i));
-      Meeting meeting(rendezvous, rank, call, milliseconds(1));
-      EXPECT_EQ(*static_cast<int*>(meeting.calls()[1]->payload), 1);
-      meeting.finish();
+      CollectiveScope scope(rendezvous, rank, call, milliseconds(1));
+      EXPECT_EQ(*static_cast<int*>(scope.calls()[1]->payload), 1);
+      scope.finish();
     });
     ASSERT_EQ(errors[0] == nullptr, errors[1] == nullptr);
     together += errors[0] == nullptr ? 1 : 0;
@@ -254,12 +256,12 @@ TEST(RendezvousTest, RacingTimeoutsNeverSplitTheRanks) {
 TEST(RendezvousTest, NestedCollectivesAreRefused) {
   Rendezvous rendezvous(2);
   const auto errors = run_within_a_second(rendezvous, [&](int rank) {
-    const Call call{.operation = "merge_call"};
-    Meeting meeting(rendezvous, rank, call);
+    const CollectiveCall call{.operation = "merge_call"};
+    CollectiveScope scope(rendezvous, rank, call);
     if (rank == 0) {
-      EXPECT_THROW(meet(rendezvous, rank, Call{.operation = "all_reduce"}), ContextError);
+      EXPECT_THROW(meet(rendezvous, rank, CollectiveCall{.operation = "all_reduce"}), ContextError);
     }
-    meeting.finish();
+    scope.finish();
   });
   for (const auto& error : errors) EXPECT_EQ(message_of(error), "");
 }

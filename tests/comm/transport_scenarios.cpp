@@ -11,12 +11,11 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/backends/gloo/gloo.h"
-#include "lockstep/comm/backends/mpi/mpi.h"
-#include "lockstep/comm/transport.h"
+#include "lockstep/comm/transport/engine_module.h"
+#include "lockstep/comm/transport/transport.h"
 #include "tests/support/fake_job.h"
 
-namespace lockstep::testing {
+namespace lockstep::tests {
 namespace {
 
 using comm::Incoming;
@@ -24,12 +23,12 @@ using comm::Outgoing;
 using comm::Transport;
 using namespace std::chrono_literals;
 
-/// For what must happen, on a machine under load.
-constexpr std::chrono::milliseconds kPatience = 60s;
+/// Limit for what must happen, on a machine under load.
+constexpr std::chrono::milliseconds kScenarioTimeout = 60s;
 
 using Bytes = std::vector<uint8_t>;
 
-/// A message that tells who sent it to whom, and which of many it is.
+/// A message that identifies its sender, its receiver and its number.
 Bytes message(int from, int to, size_t bytes, int number = 0) {
   Bytes text(bytes);
   uint32_t state = static_cast<uint32_t>(from * 7919 + to * 104729 + number * 31 + 1);
@@ -69,7 +68,7 @@ void pass_to_next(Transport& transport, int lane, size_t bytes, int number) {
   Bytes received(bytes);
   const Outgoing out{next, sent.data(), bytes};
   const Incoming in{previous, received.data(), bytes};
-  transport.exchange(lane, {&out, 1}, {&in, 1}, kPatience);
+  transport.exchange(lane, {&out, 1}, {&in, 1}, kScenarioTimeout);
   expect(received == message(previous, me, bytes, number), "the ring changed a message");
 }
 
@@ -93,7 +92,7 @@ void all_to_all_of(Transport& transport, std::function<size_t(int from, int to)>
     outgoing.push_back({peer, sent.back().data(), sent.back().size()});
     incoming.push_back({peer, received.back().data(), received.back().size()});
   }
-  transport.exchange(0, outgoing, incoming, kPatience);
+  transport.exchange(0, outgoing, incoming, kScenarioTimeout);
   for (int peer = 0; peer < size; ++peer) {
     if (peer != me) expect(received[peer] == message(peer, me, length(peer, me)), "all-to-all changed a message");
   }
@@ -110,7 +109,7 @@ void unequal_sizes(Transport& transport, FakeJob&) {
   all_to_all_of(transport, [](int from, int to) { return static_cast<size_t>(from + to); });
 }
 
-/// Several messages of one exchange between the same two workers, and many exchanges that nobody waits for.
+/// Several messages of one exchange between the same two workers, and many exchanges in a row.
 void many_in_order(Transport& transport, FakeJob&) {
   constexpr int kRounds = 300;
   constexpr int kMessages = 8;
@@ -130,7 +129,7 @@ void many_in_order(Transport& transport, FakeJob&) {
       outgoing.push_back({next, sent.back().data(), bytes});
       incoming.push_back({previous, received.back().data(), bytes});
     }
-    transport.exchange(0, outgoing, incoming, kPatience);
+    transport.exchange(0, outgoing, incoming, kScenarioTimeout);
     for (int i = 0; i < kMessages; ++i) {
       expect(received[i] == message(previous, me, received[i].size(), round * kMessages + i),
              "messages changed places");
@@ -145,16 +144,16 @@ void sender_ahead(Transport& transport, FakeJob& job) {
     if (transport.worker() == 0) {
       const auto sent = message(0, 1, 32, i);
       const Outgoing out{1, sent.data(), sent.size()};
-      transport.exchange(0, {&out, 1}, {}, kPatience);
+      transport.exchange(0, {&out, 1}, {}, kScenarioTimeout);
     } else if (transport.worker() == 1) {
       if (i == 0) std::this_thread::sleep_for(200ms);
       Bytes received(32);
       const Incoming in{0, received.data(), received.size()};
-      transport.exchange(0, {}, {&in, 1}, kPatience);
+      transport.exchange(0, {}, {&in, 1}, kScenarioTimeout);
       expect(received == message(0, 1, 32, i), "messages changed places");
     }
   }
-  job.all_gather("sender-ahead", "done", kPatience);
+  job.all_gather("sender-ahead", "done", kScenarioTimeout);
 }
 
 void lanes_from_threads(Transport& transport, FakeJob&) {
@@ -163,7 +162,7 @@ void lanes_from_threads(Transport& transport, FakeJob&) {
   for (int lane = 0; lane < transport.num_lanes(); ++lane) {
     threads.emplace_back([&, lane] {
       try {
-        // Each lane goes its own pace, and the lengths meet those of other lanes.
+        // Lanes run at different speeds, with equal lengths of messages.
         for (int round = 0; round < 100 + 50 * lane; ++round) pass_to_next(transport, lane, 64 + round % 3, round);
         pass_to_next(transport, lane, 2'000'000, lane);
       } catch (const std::exception& error) {
@@ -187,10 +186,11 @@ void deadline(Transport& transport, FakeJob& job) {
     const auto [text, spent] = failure_of([&] { wait_in_vain(transport, 0, 300ms); });
     expect(spent >= 300ms, "it came before the deadline");
     expect_words(text, {"[" + std::string(transport.name()) + "]", "timeout=300 ms", "lane=0", "worker 1 (fake)"});
-    // Nothing works afterwards.
-    expect_words(failure_of([&] { wait_in_vain(transport, 0, kPatience); }).first, {"aborted", "timeout=300 ms"});
+    // The transport stays unusable.
+    expect_words(failure_of([&] { wait_in_vain(transport, 0, kScenarioTimeout); }).first,
+                 {"aborted", "timeout=300 ms"});
   }
-  job.all_gather("deadline", "done", kPatience);
+  job.all_gather("deadline", "done", kScenarioTimeout);
 }
 
 void aborted(Transport& transport, FakeJob& job) {
@@ -198,40 +198,40 @@ void aborted(Transport& transport, FakeJob& job) {
   std::vector<std::string> texts(transport.num_lanes());
   for (int lane = 0; lane < transport.num_lanes(); ++lane) {
     waiters.emplace_back([&, lane] {
-      const auto [text, spent] = failure_of([&] { wait_in_vain(transport, lane, kPatience); });
-      texts[lane] = spent < kPatience / 2 ? text : "it waited until its deadline";
+      const auto [text, spent] = failure_of([&] { wait_in_vain(transport, lane, kScenarioTimeout); });
+      texts[lane] = spent < kScenarioTimeout / 2 ? text : "it waited until its deadline";
     });
   }
-  job.all_gather("abort", "waiting", kPatience);
+  job.all_gather("abort", "waiting", kScenarioTimeout);
   std::this_thread::sleep_for(100ms);
   transport.abort("worker 7 has had enough");
   for (auto& waiter : waiters) waiter.join();
-  // A worker may learn it from its own abort, or from a peer that was quicker and is gone.
+  // A worker fails by its own abort, or because a peer was faster and has closed the connection.
   for (const auto& text : texts) expect_words(text, {"[" + std::string(transport.name()) + "]"});
-  expect_words(failure_of([&] { wait_in_vain(transport, 0, kPatience); }).first, {"aborted"});
-  job.all_gather("abort-done", "done", kPatience);
+  expect_words(failure_of([&] { wait_in_vain(transport, 0, kScenarioTimeout); }).first, {"aborted"});
+  job.all_gather("abort-done", "done", kScenarioTimeout);
 }
 
-/// One worker alone is aborted; it must say why, and at once.
+/// One worker alone is aborted; its error names the reason, at once.
 void aborted_with_reason(Transport& transport, FakeJob& job) {
   if (transport.worker() == 0) {
     std::thread other([&] {
       std::this_thread::sleep_for(100ms);
       transport.abort("worker 7 has had enough");
     });
-    const auto [text, spent] = failure_of([&] { wait_in_vain(transport, 0, kPatience); });
+    const auto [text, spent] = failure_of([&] { wait_in_vain(transport, 0, kScenarioTimeout); });
     other.join();
     expect_words(text, {"aborted", "worker 7 has had enough"});
-    expect(spent < kPatience / 2, "it waited until its deadline");
+    expect(spent < kScenarioTimeout / 2, "it waited until its deadline");
   }
-  job.all_gather("abort-reason", "done", kPatience);
+  job.all_gather("abort-reason", "done", kScenarioTimeout);
 }
 
-/// The last worker dies while all others wait for somebody.
+/// The last worker dies while all others wait.
 void killed_peer(Transport& transport, FakeJob& job) {
   const int last = transport.num_workers() - 1;
   pass_to_next(transport, 0, 100, 0);
-  job.all_gather("killed", "ready", kPatience);
+  job.all_gather("killed", "ready", kScenarioTimeout);
   if (transport.worker() == last) {
     std::this_thread::sleep_for(100ms);
     ::kill(::getpid(), SIGKILL);
@@ -240,9 +240,9 @@ void killed_peer(Transport& transport, FakeJob& job) {
   Bytes received(8'000'000);
   const Outgoing out{last, sent.data(), sent.size()};
   const Incoming in{last, received.data(), received.size()};
-  const auto [text, spent] = failure_of([&] { transport.exchange(0, {&out, 1}, {&in, 1}, kPatience); });
+  const auto [text, spent] = failure_of([&] { transport.exchange(0, {&out, 1}, {&in, 1}, kScenarioTimeout); });
   expect_words(text, {"peer=", job.name(last)});
-  expect(spent < kPatience / 2, "it waited until its deadline");
+  expect(spent < kScenarioTimeout / 2, "it waited until its deadline");
 }
 
 /// Workers that disagree on a length wait until the deadline; no process dies of it.
@@ -254,7 +254,7 @@ void length_mismatch(Transport& transport, FakeJob& job) {
   const Outgoing out{peer, sent.data(), sent.size()};
   const Incoming in{from, received.data(), received.size()};
   failure_of([&] { transport.exchange(0, {&out, 1}, {&in, 1}, 500ms); });
-  job.all_gather("mismatch", "done", kPatience);
+  job.all_gather("mismatch", "done", kScenarioTimeout);
 }
 
 struct Scenario {
@@ -287,10 +287,8 @@ const Scenario& find_scenario(std::string_view name) {
 
 std::shared_ptr<Transport> make_transport(const std::string& engine, FakeJob& job, const Scenario& scenario) {
   const auto name = "transport-" + std::string(scenario.name);
-  if (engine == "gloo") return comm::make_gloo_transport(job, name, scenario.num_lanes, kPatience);
-  if (engine == "mpi") return comm::make_mpi_transport(job, name, scenario.num_lanes, kPatience);
-  expect(false, "unknown engine: " + engine);
-  return nullptr;
+  return comm::make_transport(engine, job,
+                              {.name = name, .num_lanes = scenario.num_lanes, .timeout = kScenarioTimeout});
 }
 
 void run_one(const std::string& engine, FakeJob& job, const Scenario& scenario) {
@@ -318,4 +316,4 @@ int run_scenarios(const std::string& names, const std::string& engine, const std
   return 0;
 }
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::tests

@@ -7,8 +7,8 @@
 namespace lockstep::conformance {
 namespace {
 
-/// Distributed datasets under every strategy, for every remainder.
-class DatasetTest : public testing::TestWithParam<NamedStrategy> {
+/// Distributed datasets under every strategy, with every size of the last batch.
+class DatasetTest : public ::testing::TestWithParam<NamedStrategy> {
  protected:
   const NamedStrategy& named = GetParam();
   Strategy strategy = named.make();
@@ -88,12 +88,13 @@ TEST_P(DatasetTest, GoesOnFromAPosition) {
 
 TEST_P(DatasetTest, StaysOnTheHostWhereAsked) {
   for (const auto& batch : strategy.distribute_dataset(examples(4).batch(4), {.fetch_to_device = false})) {
-    strategy.run([&](const at::Tensor& x, const at::Tensor&) { EXPECT_TRUE(x.is_cpu()); }, batch);
+    for (const auto& rows : strategy.local_results(std::get<0>(batch))) EXPECT_TRUE(rows.is_cpu());
+    // `run` moves its arguments.
+    strategy.run([&](const at::Tensor& x, const at::Tensor&) { EXPECT_TRUE(named.is_on_device(x)); }, batch);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Strategies, DatasetTest, testing::ValuesIn(all_strategies()),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Strategies, DatasetTest, ::testing::ValuesIn(all_strategies()), strategy_name);
 
 }  // namespace
 }  // namespace lockstep::conformance

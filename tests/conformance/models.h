@@ -1,6 +1,12 @@
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/transformerlayer.h>
+#include <torch/nn/pimpl.h>
+#include <torch/types.h>
 
 /// Models that training is compared on; all in double precision, so that tolerances can be tight.
 namespace lockstep::conformance {

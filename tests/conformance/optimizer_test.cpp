@@ -1,7 +1,19 @@
 // What optimizers promise beyond plain steps, under every strategy.
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/lbfgs.h>
+#include <torch/optim/optimizer.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "lockstep/lockstep.h"
 #include "tests/conformance/models.h"
@@ -12,7 +24,7 @@ namespace {
 
 constexpr double kTolerance = 1e-9;
 
-class OptimizerTest : public testing::TestWithParam<NamedStrategy> {
+class OptimizerTest : public ::testing::TestWithParam<NamedStrategy> {
  protected:
   OptimizerTest() : named(GetParam()), strategy(named.make()) {
     torch::manual_seed(5);
@@ -20,8 +32,8 @@ class OptimizerTest : public testing::TestWithParam<NamedStrategy> {
     y = torch::randint(5, {12}, torch::kLong);
   }
 
-  /// Whether the strategy compiles all replicas into one program, so that none may do what others do not: then that is
-  /// an error, which is checked here, and not what the test is about.
+  /// Whether the strategy compiles all replicas into one program. Replicas that compute different things are then an
+  /// error, which this function checks in place of the test.
   bool must_compute_the_same() const {
     if (!named.is_traced() || named.replicas == 1) return false;
     EXPECT_THROW(strategy.run([&] {
@@ -131,7 +143,7 @@ struct HalfUsedImpl : torch::nn::Module {
 TORCH_MODULE(HalfUsed);
 
 TEST_P(OptimizerTest, HandlesParametersThatTookNoPart) {
-  if (must_compute_the_same()) return;
+  if (must_compute_the_same()) return;  // it has checked the error
   auto scope = strategy.scope();
   auto model = module<HalfUsed>();
   auto sgd = optimizer<torch::optim::SGD>(model, torch::optim::SGDOptions(1.0).weight_decay(0.5));
@@ -151,7 +163,7 @@ TEST_P(OptimizerTest, HandlesParametersThatTookNoPart) {
 }
 
 TEST_P(OptimizerTest, TakesGradientsOfABackwardByHandAfterMinimize) {
-  if (must_compute_the_same()) return;
+  if (must_compute_the_same()) return;  // it has checked the error
   auto scope = strategy.scope();
   auto model = module<HalfUsed>();
   auto sgd = optimizer<torch::optim::SGD>(model, torch::optim::SGDOptions(1.0));
@@ -270,14 +282,17 @@ void expect_sparse_trains_as_dense(const NamedStrategy& named, const Strategy& s
   }
 }
 
-TEST_P(OptimizerTest, SparseGradientsTrainAsDenseOnesDo) {
+/// Programs of these take long to compile.
+class LargeProgramTest : public OptimizerTest {};
+
+TEST_P(LargeProgramTest, SparseGradientsTrainAsDenseOnesDo) {
   expect_sparse_trains_as_dense<torch::optim::SGD>(named, strategy, torch::optim::SGDOptions(0.5));
   expect_sparse_trains_as_dense<torch::optim::Adagrad>(named, strategy, torch::optim::AdagradOptions(0.1));
 }
 
 TEST_P(OptimizerTest, AdamLeavesRowsAloneThatNoGradientNames) {
-  if (named.device.is_cuda() && !named.keeps_on_cpu) return;  // LibTorch's Adam, which takes no sparse gradients
-  if (named.is_traced()) return;                              // gradients of tables are dense there
+  if (named.device.is_cuda() && !named.stores_on_cpu) GTEST_SKIP() << "LibTorch's Adam takes no sparse gradients";
+  if (named.is_traced()) GTEST_SKIP() << "gradients of tables are dense in traced replicas";
   auto scope = strategy.scope();
   auto model = module<torch::nn::Embedding>(torch::nn::EmbeddingOptions(10, 3).sparse(true));
   auto adam = optimizer<torch::optim::Adam>(model, 0.1);
@@ -313,7 +328,7 @@ TEST_P(OptimizerTest, ReducedSparseGradientsUpdateOnce) {
 }
 
 TEST_P(OptimizerTest, SparseGradientsOfSomeReplicasOnly) {
-  if (must_compute_the_same()) return;
+  if (must_compute_the_same()) return;  // it has checked the error
   auto scope = strategy.scope();
   auto model = module<torch::nn::Embedding>(torch::nn::EmbeddingOptions(10, 3).sparse(true));
   auto sgd = optimizer<torch::optim::SGD>(model, 1.0);
@@ -332,7 +347,7 @@ TEST_P(OptimizerTest, SparseGradientsOfSomeReplicasOnly) {
   expect_copies_equal(model);
 }
 
-TEST_P(OptimizerTest, ClosuresForLbfgs) {
+TEST_P(LargeProgramTest, ClosuresForLbfgs) {
   torch::manual_seed(3);
   Mlp plain;
   torch::optim::LBFGS reference(plain->parameters(), torch::optim::LBFGSOptions(0.5).max_iter(3));
@@ -408,20 +423,34 @@ TEST_P(OptimizerTest, TrainsVariables) {
 }
 
 TEST_P(OptimizerTest, IsForReplicas) {
-  if (named.replicas == 1) return;
+  if (named.replicas == 1) GTEST_SKIP() << "one replica";
   auto scope = strategy.scope();
   auto model = module<Mlp>();
   auto sgd = optimizer<torch::optim::SGD>(model, 0.5);
   EXPECT_THROW(sgd.step(), ContextError);
-  if (named.has_workers()) return;  // the workers without replica 0 would see no error
+  try {
+    sgd.minimize(torch::ones({}, torch::requires_grad()));
+    ADD_FAILURE() << "minimize belongs to the replicas";
+  } catch (const ContextError& error) {
+    EXPECT_EQ(std::string(error.what()).rfind("[minimize]", 0), 0u) << error.what();
+  }
+}
+
+TEST_P(OptimizerTest, IsCalledByAllReplicas) {
+  if (named.replicas == 1) GTEST_SKIP() << "one replica";
+  if (named.has_workers()) GTEST_SKIP() << "several processes: those without replica 0 see no error";
+  auto scope = strategy.scope();
+  auto model = module<Mlp>();
+  auto sgd = optimizer<torch::optim::SGD>(model, 0.5);
   EXPECT_THROW(strategy.run([&] {
     if (get_replica_context().replica_id_in_sync_group() == 0) sgd.step();
   }),
                CollectiveError);
 }
 
-INSTANTIATE_TEST_SUITE_P(Strategies, OptimizerTest, testing::ValuesIn(all_strategies()),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Strategies, OptimizerTest, ::testing::ValuesIn(all_strategies()), strategy_name);
+INSTANTIATE_TEST_SUITE_P(Strategies, LargeProgramTest, ::testing::ValuesIn(all_strategies({{2, 1}, {2, 2}})),
+                         strategy_name);
 
 }  // namespace
 }  // namespace lockstep::conformance

@@ -6,29 +6,32 @@
 #include <string>
 #include <vector>
 
-#include <torch/torch.h>
+#include <gtest/gtest.h>
+#include <torch/types.h>
 
 #include "lockstep/lockstep.h"
+#include "lockstep/strategy/access.h"
+#include "lockstep/strategy/strategy_impl.h"
 
 /// The strategies that every test of the conformance suite runs under.
 namespace lockstep::conformance {
 
 struct NamedStrategy {
   std::string name;
-  /// Of all workers together.
+  /// Number of replicas of all workers.
   int replicas;
-  /// Where a replica's tensors are; without a number: on the device that is current in the replica.
+  /// The device of a replica's tensors; without an index: the current device in the replica.
   c10::Device device;
   std::function<Strategy()> make;
-  /// Replicas of this process, and the number of the first of them.
+  /// Number of replicas of this process, and the index of the first one.
   int local = replicas;
   int first = 0;
-  /// Whether parameters are kept once for all replicas, and all of them see that memory itself.
+  /// Whether parameters are stored once for all replicas, and all of them read that memory itself.
   bool sees_one_copy = false;
-  /// Whether parameters are kept on the CPU, whatever replicas compute on.
-  bool keeps_on_cpu = false;
+  /// Whether parameters are stored on the CPU, for any device of the replicas.
+  bool stores_on_cpu = false;
 
-  /// Where replicas are, once the strategy has been made; empty: all on `device`.
+  /// The devices of the replicas, set when the strategy is made; empty: all on `device`.
   std::shared_ptr<std::vector<c10::Device>> devices = std::make_shared<std::vector<c10::Device>>();
 
   bool has_workers() const { return local < replicas; }
@@ -40,6 +43,9 @@ struct NamedStrategy {
 };
 
 inline std::ostream& operator<<(std::ostream& out, const NamedStrategy& strategy) { return out << strategy.name; }
+
+/// Names the cases of a suite by their strategies.
+inline std::string strategy_name(const ::testing::TestParamInfo<NamedStrategy>& info) { return info.param.name; }
 
 inline std::vector<std::string> device_names(const std::string& type, int count) {
   std::vector<std::string> names;
@@ -54,7 +60,7 @@ inline NamedStrategy mirrored(const std::string& type, int replicas, c10::Device
           }};
 }
 
-/// Parameters are on the first device of `parameters`: on that of the replicas, or beside it.
+/// Parameters are on the first device of type `parameters`.
 inline NamedStrategy central(const std::string& type, int replicas, c10::Device device, const std::string& parameters) {
   NamedStrategy named{"Central" + type + std::to_string(replicas) + (parameters == type ? "" : "From" + parameters),
                       replicas, device, [=] {
@@ -62,7 +68,7 @@ inline NamedStrategy central(const std::string& type, int replicas, c10::Device 
                         return Strategy(CentralStorageStrategy(device_names(type, replicas), parameters + ":0"));
                       }};
   named.sees_one_copy = parameters == type;
-  named.keeps_on_cpu = parameters == "CPU";
+  named.stores_on_cpu = parameters == "CPU";
   return named;
 }
 
@@ -75,7 +81,7 @@ inline NamedStrategy tpu_strategy(int replicas, int cores) {
     TPUStrategy made(nullptr, tpu::DeviceAssignment::build(
                                   topology, {.computation_shape = {1, 1, 1, cores}, .num_replicas = replicas}));
     devices->clear();
-    for (const LogicalDevice& device : made.shared_impl()->devices()) devices->push_back(device.torch_device);
+    for (const LogicalDevice& device : detail::Access::impl(made).devices()) devices->push_back(device.torch_device);
     return Strategy(made);
   };
   return named;
@@ -85,8 +91,8 @@ inline NamedStrategy one_device(const std::string& type, c10::Device device) {
   return {"OneDevice" + type, 1, device, [=] { return Strategy(OneDeviceStrategy(type + ":0")); }};
 }
 
-/// Where a launcher has started several workers: the strategy that spans them, with one and two replicas each, and
-/// with one on a GPU, which several workers may share.
+/// The strategies of several workers that a launcher started: with one and two replicas each, and with one on a GPU,
+/// which several workers may share.
 inline std::vector<NamedStrategy> worker_strategies(const WorkerPlace& place) {
   std::vector<NamedStrategy> all;
   if (!list_physical_devices("GPU").empty()) {
@@ -104,30 +110,36 @@ inline std::vector<NamedStrategy> worker_strategies(const WorkerPlace& place) {
   return all;
 }
 
-/// Replicas and logical devices of each, of the strategies on XLA's devices. Programs take a second to compile, so
-/// under a sanitizer, which sees only what is around them, there is but one.
-inline std::vector<std::pair<int, int>> tpu_sizes() {
+/// Numbers of replicas and of logical devices of each, for a strategy on XLA's devices.
+using TpuSize = std::pair<int, int>;
+constexpr TpuSize kTpuSizes[] = {{1, 1}, {2, 1}, {4, 1}, {1, 2}, {2, 2}};
+
+/// Those of `wanted` that this machine has. Programs take a second to compile, so there is only one under a sanitizer,
+/// which does not see inside them.
+inline std::vector<TpuSize> tpu_sizes([[maybe_unused]] at::ArrayRef<TpuSize> wanted) {
   if (!has_tpu_plugin()) return {};
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   return {{2, 1}};
 #else
-  std::vector<std::pair<int, int>> sizes;
+  std::vector<TpuSize> sizes;
   const int devices = initialize_tpu_system(nullptr, {.num_cpu_devices = 4}).num_tpus_per_task();
-  for (const auto& [replicas, cores] : {std::pair{1, 1}, {2, 1}, {4, 1}, {1, 2}, {2, 2}}) {
+  for (const auto& [replicas, cores] : wanted) {
     if (replicas * cores <= devices) sizes.emplace_back(replicas, cores);
   }
   return sizes;
 #endif
 }
 
-/// All strategies on this machine: on CPUs always, on a GPU where there is one (also two logical ones on one card).
-inline std::vector<NamedStrategy> all_strategies() {
+/// All strategies on this machine: on CPUs always, on a GPU if there is one (also with two logical GPUs on it), on
+/// XLA's devices those of the given sizes. Suites whose programs take long to compile name two sizes; together the
+/// suites of a topic have all.
+inline std::vector<NamedStrategy> all_strategies(at::ArrayRef<TpuSize> sizes = kTpuSizes) {
   const auto place = worker_place(*resolve_cluster());
   if (place && place->num_workers > 1) return worker_strategies(*place);
   std::vector<NamedStrategy> all{one_device("CPU", at::kCPU)};
   for (int replicas = 1; replicas <= 4; ++replicas) all.push_back(mirrored("CPU", replicas, at::kCPU));
   for (int replicas = 1; replicas <= 3; ++replicas) all.push_back(central("CPU", replicas, at::kCPU, "CPU"));
-  for (const auto& [replicas, cores] : tpu_sizes()) all.push_back(tpu_strategy(replicas, cores));
+  for (const auto& [replicas, cores] : tpu_sizes(sizes)) all.push_back(tpu_strategy(replicas, cores));
   if (!list_physical_devices("GPU").empty()) {
     all.push_back(one_device("GPU", c10::Device(at::kCUDA, 0)));
     all.push_back(mirrored("GPU", 1, c10::Device(at::kCUDA, 0)));
@@ -140,15 +152,15 @@ inline std::vector<NamedStrategy> all_strategies() {
   return all;
 }
 
-/// Those of this process, out of a value for each replica.
+/// Returns the values of this process, out of a value for each replica.
 inline PerReplica<torch::Tensor> local_values(const NamedStrategy& strategy, const std::vector<torch::Tensor>& all) {
   std::vector<torch::Tensor> here;
   for (int i = 0; i < strategy.local; ++i) here.push_back(all.at(strategy.first + i).to(strategy.device_of(i)));
   return PerReplica<torch::Tensor>(here);
 }
 
-/// What all replicas have, one after the other. A strategy that compiles gathers equal shapes only, so batches that may
-/// differ are put together here.
+/// Concatenates the values of all replicas. A strategy that compiles gathers only equal shapes, so batches that may
+/// differ are concatenated here.
 inline torch::Tensor all_rows(const NamedStrategy& named, const Strategy& strategy,
                               const PerReplica<torch::Tensor>& value) {
   if (!named.is_traced()) return strategy.gather(value, 0).cpu();
@@ -157,7 +169,7 @@ inline torch::Tensor all_rows(const NamedStrategy& named, const Strategy& strate
   return torch::cat(parts);
 }
 
-/// Gives each replica its part of a batch: equal parts, the first ones one larger where it does not divide.
+/// Gives each replica its part of a batch: equal parts; the first ones take the remainder.
 inline PerReplica<torch::Tensor> split(const NamedStrategy& strategy, const torch::Tensor& batch) {
   return local_values(strategy, batch.tensor_split(strategy.replicas));
 }

@@ -1,7 +1,7 @@
 // The methods of a strategy, on every strategy and device, against the plain computation.
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "lockstep/lockstep.h"
 #include "tests/conformance/strategies.h"
@@ -9,7 +9,7 @@
 namespace lockstep::conformance {
 namespace {
 
-class StrategyTest : public testing::TestWithParam<NamedStrategy> {
+class StrategyTest : public ::testing::TestWithParam<NamedStrategy> {
  protected:
   torch::Tensor on_device(torch::Tensor tensor) const { return tensor.to(named.device); }
 
@@ -66,7 +66,8 @@ TEST_P(StrategyTest, GatherConcatenates) {
 }
 
 TEST_P(StrategyTest, GatherNeedsEqualShapesWhereReplicasAreCompiled) {
-  if (!named.is_traced() || named.replicas == 1) return;
+  if (!named.is_traced()) GTEST_SKIP() << "replicas are not traced";
+  if (named.replicas == 1) GTEST_SKIP() << "one replica";
   auto parts = torch::randn({2 * named.replicas, 4}, torch::kDouble).split(2);
   parts[1] = parts[1].narrow(0, 0, 1);
   const auto value = strategy.run([](torch::Tensor part) { return part * 1; }, local_values(named, parts));
@@ -118,6 +119,34 @@ TEST_P(StrategyTest, MergeCallSeesAllReplicas) {
   for (const auto& total : totals) EXPECT_EQ(total.item<double>(), named.replicas * (named.replicas + 1) / 2.0);
 }
 
+TEST_P(StrategyTest, RunsNestInMergeCalls) {
+  if (!named.has_workers()) GTEST_SKIP() << "one process";
+  const auto one_deeper = [&](const auto& body) {
+    strategy.run([&] { get_replica_context().merge_call([&](const Strategy&) { body(); }); });
+  };
+  double sum = 0;
+  one_deeper([&] {
+    one_deeper([&] {
+      const auto sums =
+          strategy.run([&] { return get_replica_context().all_reduce("sum", on_device(torch::ones({}))); });
+      sum = strategy.local_results(sums)[0].item<double>();
+    });
+  });
+  EXPECT_EQ(sum, named.replicas);
+}
+
+// All calls are alike, so that it does not matter which calls of two workers belong together.
+TEST_P(StrategyTest, ThreadsMayReduceAtOnce) {
+  if (!named.has_workers()) GTEST_SKIP() << "one process";
+  const auto ones = strategy.run([&] { return on_device(torch::ones({3})); });
+  const auto reduce_often = [&] {
+    for (int i = 0; i < 20; ++i) EXPECT_EQ(strategy.reduce("sum", ones).sum().item<double>(), 3 * named.replicas);
+  };
+  std::thread other(reduce_often);
+  reduce_often();
+  other.join();
+}
+
 TEST_P(StrategyTest, ErrorsOnOneWorkerEndTheJobAndANewStrategyBeginsAnother) {
   if (!named.has_workers()) GTEST_SKIP() << "one process";
   const char* engine = std::getenv("LOCKSTEP_ENGINE");
@@ -128,7 +157,7 @@ TEST_P(StrategyTest, ErrorsOnOneWorkerEndTheJobAndANewStrategyBeginsAnother) {
       strategy.run([&] {
         const ReplicaContext context = get_replica_context();
         if (context.replica_id_in_sync_group() == named.replicas - 1) {
-          // The failure ends whatever others are still in: they may be behind, in what came before.
+          // The failure ends any collective that other workers are in, also an earlier one.
           std::this_thread::sleep_for(std::chrono::milliseconds(300));
           throw std::domain_error("out of data");
         }
@@ -176,8 +205,7 @@ TEST_P(StrategyTest, WorksOnStructures) {
   EXPECT_EQ(strategy.local_results(loss)[0][1].item<float>(), named.replicas);
 }
 
-INSTANTIATE_TEST_SUITE_P(Strategies, StrategyTest, testing::ValuesIn(all_strategies()),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Strategies, StrategyTest, ::testing::ValuesIn(all_strategies()), strategy_name);
 
 }  // namespace
 }  // namespace lockstep::conformance

@@ -1,12 +1,13 @@
-#include <torch/torch.h>
+#include <torch/data/example.h>
+#include <torch/types.h>
 
-#include "lockstep/data/named.h"
+#include "lockstep/data/element/named.h"
 #include "tests/data/pipelines.h"
 
 namespace lockstep::data {
 namespace {
 
-using namespace testing;  // NOLINT
+using namespace tests;  // NOLINT
 
 TEST(BatchTest, JoinsEverySizeAndRemainder) {
   for (int64_t size = 0; size <= 20; ++size) {

@@ -12,7 +12,7 @@
 namespace lockstep::data {
 namespace {
 
-using namespace testing;  // NOLINT
+using namespace tests;  // NOLINT
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -123,7 +123,7 @@ TEST_F(CacheTest, AFileHoldsBatchesAndLists) {
   const auto cached = batches.cache(file());
   EXPECT_EQ(all_of(cached), all_of(batches));
   EXPECT_EQ(all_of(cached), all_of(batches));
-  expect_skip_is_exact(cached.node(), {0});
+  expect_skip_is_exact(detail::node_of(cached), {0});
   const at::Tensor first = std::get<0>(cached.collect().at(0));
   EXPECT_EQ(reinterpret_cast<uintptr_t>(first.data_ptr()) % 64, 0U);
   EXPECT_EQ(first.data_ptr(), std::get<0>(cached.collect().at(0)).data_ptr());  // not copied

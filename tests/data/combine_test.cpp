@@ -5,8 +5,14 @@
 namespace lockstep::data {
 namespace {
 
-using namespace testing;  // NOLINT
+using namespace tests;  // NOLINT
 using ::testing::ElementsAre;
+
+TEST(CardinalityTest, IsPrinted) {
+  EXPECT_EQ(c10::str(range(4).cardinality()), "4");
+  EXPECT_EQ(c10::str(range(4).repeat().cardinality()), "infinite");
+  EXPECT_EQ(c10::str(generated(2).cardinality()), "unknown");
+}
 
 TEST(ZipTest, GoesSideBySideUntilTheShortestEnds) {
   EXPECT_THAT(all_of(zip(range(3), range(10, 20))), ElementsAre("0, 10", "1, 11", "2, 12"));
@@ -17,8 +23,8 @@ TEST(ZipTest, GoesSideBySideUntilTheShortestEnds) {
   EXPECT_EQ(zip(range(4), range(2).repeat()).cardinality(), Cardinality::exactly(4));
   EXPECT_EQ(str(zip(range(4), range(2)).element_spec()),
             "(TensorSpec(shape=(), dtype=int64), TensorSpec(shape=(), dtype=int64))");
-  EXPECT_EQ(zip(range(8).batch(2), range(4).batch(2)).node()->batch_size(), 2);
-  EXPECT_EQ(zip(range(8).batch(2), range(4).batch(1)).node()->batch_size(), std::nullopt);
+  EXPECT_EQ(detail::node_of(zip(range(8).batch(2), range(4).batch(2)))->batch_size(), 2);
+  EXPECT_EQ(detail::node_of(zip(range(8).batch(2), range(4).batch(1)))->batch_size(), std::nullopt);
 }
 
 TEST(ZipTest, KeepsKeysAndLengthsOfAllParts) {
@@ -46,8 +52,9 @@ TEST(ConcatenateTest, GoesOnWithTheOther) {
   }
   EXPECT_EQ(range(4).concatenate(range(2).repeat()).cardinality(), Cardinality::infinite());
   EXPECT_EQ(range(4).concatenate(generated(2)).cardinality(), Cardinality::unknown());
-  const auto mixed = range(4).batch(2).node();
-  EXPECT_EQ(str(detail::make_concatenate(mixed, range(2).node())->spec()), "TensorSpec(shape=<unknown>, dtype=int64)");
+  const auto mixed = detail::node_of(range(4).batch(2));
+  EXPECT_EQ(str(detail::make_concatenate(mixed, detail::node_of(range(2)))->spec()),
+            "TensorSpec(shape=<unknown>, dtype=int64)");
 }
 
 TEST(EnumerateTest, NumbersElements) {
@@ -72,7 +79,7 @@ TEST(SampleFromTest, TakesFromEachWithItsChance) {
 TEST(SampleFromTest, KeepsTheOrderOfEachAndEndsWithAllOrTheFirst) {
   for (uint64_t seed = 0; seed < 4; ++seed) {
     const auto all = sample_from<int64_t>({range(5), generated(3), range(10, 17)}, {}, {.seed = seed});
-    expect_skip_is_exact(all.node());
+    expect_skip_is_exact(detail::node_of(all));
     Texts texts = all_of(all);
     EXPECT_EQ(texts.size(), 15U);
     EXPECT_LT(std::find(texts.begin(), texts.end(), "10"), std::find(texts.begin(), texts.end(), "16"));

@@ -3,21 +3,21 @@
 #include <fstream>
 #include <set>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/fields.h"
-#include "lockstep/data/formats/npy.h"
-#include "lockstep/data/formats/npz.h"
-#include "lockstep/data/formats/record_writer.h"
-#include "lockstep/data/formats/tar.h"
+#include "lockstep/data/element/named.h"
+#include "lockstep/data/formats/archive/tar.h"
+#include "lockstep/data/formats/numpy/npy.h"
+#include "lockstep/data/formats/numpy/npz.h"
+#include "lockstep/data/formats/records/record_writer.h"
 #include "tests/data/formats/temporary_folder.h"
 #include "tests/data/pipelines.h"
 
 namespace lockstep::data {
 namespace {
 
-using namespace testing;  // NOLINT
+using namespace tests;  // NOLINT
 
 void write_text(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
 

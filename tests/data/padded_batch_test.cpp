@@ -6,7 +6,7 @@
 namespace lockstep::data {
 namespace {
 
-using namespace testing;  // NOLINT
+using namespace tests;  // NOLINT
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -49,7 +49,7 @@ TEST(PaddedBatchTest, TextsBecomeLists) {
 TEST(PaddedBatchTest, KnowsWhatComesOut) {
   const auto batched = range(5).map([](int64_t i) { return at::full({2}, i, at::kLong); }).padded_batch(2);
   EXPECT_EQ(str(batched.element_spec()), "TensorSpec(shape=(None, 2), dtype=int64)");
-  EXPECT_EQ(batched.node()->batch_size(), 2);
+  EXPECT_EQ(detail::node_of(batched)->batch_size(), 2);
   EXPECT_EQ(batched.cardinality(), Cardinality::exactly(3));
 }
 

@@ -5,19 +5,19 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "lockstep/data/files.h"
-#include "lockstep/data/formats/example_builder.h"
+#include "lockstep/data/formats/records/example_builder.h"
 #include "tests/data/formats/fixtures.h"
 
 namespace lockstep::data {
 namespace {
 
 using ::testing::ElementsAre;
-using testing::fixture;
 using ::testing::HasSubstr;
-using testing::message_of;
+using tests::fixture;
+using tests::message_of;
 
 Named parse(const ElementMap<Named>& map, const std::string& message) {
   Element in;
@@ -37,7 +37,7 @@ TEST(ParseExampleTest, GivesTensorFlowsAnswers) {
                           {"label", VarLen{at::kLong}},
                           {"weight", FixedLen{at::kFloat, {1}, torch::tensor({9.0F})}},
                           {"vector", FixedLenSequence{at::kFloat, {}, true}}};
-  const auto expected = testing::expected_answers("records").at("examples.tfrecord").at("parsed").at("results");
+  const auto expected = tests::expected_answers("records").at("examples.tfrecord").at("parsed").at("results");
   auto examples = tfrecords(fixture("records/examples.tfrecord")).map(parse_example(features)).iterator();
   for (const auto& answer : expected) {
     if (answer.contains("error")) {
@@ -105,7 +105,7 @@ TEST(ParseExampleTest, NamesKeyExpectedAndFound) {
   };
   const ExampleBuilder number = ExampleBuilder().set("key", 1);
   EXPECT_EQ(message(FixedLen{at::kLong}, ExampleBuilder().set("other", 1)),
-            "[parse_example] the feature must be there, or have a default: key=\"key\"");
+            "[parse_example] the feature must be in the message, or have a default: key=\"key\"");
   EXPECT_EQ(message(FixedLen{at::kFloat}, number),
             "[parse_example] the feature must be of its kind: key=\"key\", expected=float, found=int64");
   EXPECT_EQ(message(FixedLen{at::kLong, {2}}, number),
@@ -113,14 +113,15 @@ TEST(ParseExampleTest, NamesKeyExpectedAndFound) {
   EXPECT_EQ(message(Raw{at::kFloat, {2}}, ExampleBuilder().set("key", "12345")),
             "[parse_example] the bytes must be those of a tensor of the shape: key=\"key\", expected=8, found=5");
   EXPECT_THAT(message(FixedLenSequence{at::kLong, {2}}, number), HasSubstr("expected=a multiple of 2, found=1"));
-  EXPECT_THAT(message(FixedLenSequence{at::kLong, {}}, ExampleBuilder().set("x", 1)), HasSubstr("must be there"));
+  EXPECT_THAT(message(FixedLenSequence{at::kLong, {}}, ExampleBuilder().set("x", 1)),
+              HasSubstr("must be in the message"));
   EXPECT_THROW(parse_example({{"key", FixedLen{at::kInt}}}), c10::ValueError);
   EXPECT_THROW(parse_example({{"key", FixedLen{at::kLong, {-1}}}}), c10::ValueError);
   EXPECT_THROW(parse_example({}), c10::ValueError);
 }
 
 TEST(ParseSequenceExampleTest, ReadsWhatTensorFlowWrote) {
-  const auto expected = testing::expected_answers("records").at("sequence_examples.tfrecord").at("sequence_examples");
+  const auto expected = tests::expected_answers("records").at("sequence_examples.tfrecord").at("sequence_examples");
   auto examples = tfrecords(fixture("records/sequence_examples.tfrecord"))
                       .map(parse_sequence_example({{"id", FixedLen{at::kLong}}, {"title", FixedLenBytes{}}},
                                                   {{"frames", FixedLenSequence{at::kFloat, {2}}}}))

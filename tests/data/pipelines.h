@@ -13,7 +13,7 @@
 #include "lockstep/data/sources.h"
 
 /// What tests of transforms share: elements as text, and what must hold for every pipeline.
-namespace lockstep::data::testing {
+namespace lockstep::data::tests {
 
 inline std::string text_of(const Leaf& leaf) {
   std::ostringstream text;
@@ -62,7 +62,7 @@ inline Texts all_of(const NodePtr& node, uint64_t epoch = 0, size_t limit = 60) 
 }
 template <class T>
 Texts all_of(const Dataset<T>& dataset, uint64_t epoch = 0, size_t limit = 60) {
-  return all_of(dataset.node(), epoch, limit);
+  return all_of(detail::node_of(dataset), epoch, limit);
 }
 
 inline Texts from(const Texts& texts, size_t start) {
@@ -139,7 +139,7 @@ inline void expect_well_behaved(const NodePtr& node) {
 }
 template <class T>
 void expect_well_behaved(const Dataset<T>& dataset) {
-  expect_well_behaved(dataset.node());
+  expect_well_behaved(detail::node_of(dataset));
 }
 
 /// The numbers 0 .. n-1 from a source that cannot be gone through twice and has an unknown size.
@@ -174,4 +174,4 @@ inline std::string str(const auto& value) {
   return text.str();
 }
 
-}  // namespace lockstep::data::testing
+}  // namespace lockstep::data::tests

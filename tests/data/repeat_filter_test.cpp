@@ -5,7 +5,7 @@
 namespace lockstep::data {
 namespace {
 
-using namespace testing;  // NOLINT
+using namespace tests;  // NOLINT
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -43,7 +43,7 @@ TEST(RepeatTest, GoesOnAfterAnError) {
 TEST(RepeatTest, HopsOverEpochsOfKnownLength) {
   int calls = 0;
   const auto counted = range(10).map([&](int64_t i) { return ++calls, i; }).repeat();
-  const auto iterator = counted.node()->iterator({});
+  const auto iterator = detail::node_of(counted)->iterator({});
   EXPECT_EQ(iterator->skip(1'000'000'000'003), 1'000'000'000'003);
   Element element;
   ASSERT_TRUE(iterator->next(element));
@@ -57,7 +57,7 @@ TEST(FilterTest, KeepsWhatIsWanted) {
   expect_well_behaved(range(11).filter(even));
   expect_well_behaved(range(5).filter([](int64_t) { return false; }));
   EXPECT_EQ(range(6).filter(even).cardinality(), Cardinality::unknown());
-  EXPECT_EQ(range(6).batch(4).filter([](const at::Tensor&) { return true; }).node()->batch_size(), 4);
+  EXPECT_EQ(detail::node_of(range(6).batch(4).filter([](const at::Tensor&) { return true; }))->batch_size(), 4);
 }
 
 TEST(FilterTest, PassesErrorsOnAndGoesOn) {
@@ -73,20 +73,20 @@ TEST(AssertCardinalityTest, SaysHowManyAndChecksIt) {
   expect_well_behaved(range(3).repeat().assert_cardinality(-1));
   EXPECT_THAT(all_of(range(2).assert_cardinality(3)), ElementsAre("0", "1", "error"));
   EXPECT_THAT(all_of(range(4).assert_cardinality(3)), ElementsAre("0", "1", "2", "error"));
-  EXPECT_THAT(message_of([] { range(2).assert_cardinality(3).collect(); }), HasSubstr("said=3, found=2"));
-  EXPECT_THAT(message_of([] { range(4).assert_cardinality(3).collect(); }), HasSubstr("said=3, found=at least 4"));
+  EXPECT_THAT(message_of([] { range(2).assert_cardinality(3).collect(); }), HasSubstr("stated=3, found=2"));
+  EXPECT_THAT(message_of([] { range(4).assert_cardinality(3).collect(); }), HasSubstr("stated=3, found=at least 4"));
   EXPECT_THROW(range(3).assert_cardinality(-2), c10::ValueError);
 }
 
 TEST(OptionsTest, TheNearestToTheEndIsInForce) {
   const auto off = range(4).with_options({.auto_shard_policy = AutoShardPolicy::Off});
-  EXPECT_EQ(detail::options_of(*range(4).node()).auto_shard_policy, std::nullopt);
-  EXPECT_EQ(detail::options_of(*off.batch(2).node()).auto_shard_policy, AutoShardPolicy::Off);
+  EXPECT_EQ(detail::options_of(*detail::node_of(range(4))).auto_shard_policy, std::nullopt);
+  EXPECT_EQ(detail::options_of(*detail::node_of(off.batch(2))).auto_shard_policy, AutoShardPolicy::Off);
   const auto data = off.with_options({.auto_shard_policy = AutoShardPolicy::Data});
-  EXPECT_EQ(detail::options_of(*data.node()).auto_shard_policy, AutoShardPolicy::Data);
-  EXPECT_EQ(detail::options_of(*off.with_options({}).node()).auto_shard_policy, AutoShardPolicy::Off);
-  EXPECT_EQ(detail::options_of(*zip(range(4), off).node()).auto_shard_policy, AutoShardPolicy::Off);
-  EXPECT_EQ(off.node()->role(), Role::Trailing);
+  EXPECT_EQ(detail::options_of(*detail::node_of(data)).auto_shard_policy, AutoShardPolicy::Data);
+  EXPECT_EQ(detail::options_of(*detail::node_of(off.with_options({}))).auto_shard_policy, AutoShardPolicy::Off);
+  EXPECT_EQ(detail::options_of(*detail::node_of(zip(range(4), off))).auto_shard_policy, AutoShardPolicy::Off);
+  EXPECT_EQ(detail::node_of(off)->role(), Role::Trailing);
   expect_well_behaved(off);
 }
 

@@ -6,7 +6,7 @@
 namespace lockstep::data {
 namespace {
 
-using namespace testing;  // NOLINT
+using namespace tests;  // NOLINT
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -38,7 +38,7 @@ TEST(RebatchTest, CutsTheRowsAnewWhateverTheBatchesWere) {
           const auto cut = batches(rows, size).rebatch(sizes, {.drop_remainder = drop});
           const Texts all = all_of(cut);
           EXPECT_EQ(all, expected_rebatch(rows, sizes, drop)) << cut.str();
-          expect_skip_is_exact(cut.node(), {0});
+          expect_skip_is_exact(detail::node_of(cut), {0});
         }
       }
     }
@@ -72,7 +72,7 @@ TEST(RebatchTest, KnowsItsSizesWhereTheyAreCertain) {
   EXPECT_EQ(shape(batches(8, 2, {.drop_remainder = true}).rebatch(6)), "(None,)");
   EXPECT_EQ(shape(batches(8, 4, {.drop_remainder = true}).rebatch({2, 2})), "(2,)");
   EXPECT_EQ(shape(batches(8, 4, {.drop_remainder = true}).rebatch({3, 1})), "(None,)");
-  EXPECT_EQ(batches(8, 4).rebatch(2).node()->batch_size(), std::nullopt);
+  EXPECT_EQ(detail::node_of(batches(8, 4).rebatch(2))->batch_size(), std::nullopt);
 }
 
 TEST(RebatchTest, JoinsListsAndSeveralParts) {
@@ -93,14 +93,15 @@ TEST(RebatchTest, ChecksItsArguments) {
   EXPECT_THROW(batches(4, 2).rebatch(-1), c10::ValueError);
   EXPECT_THROW(batches(4, 2).rebatch(0), c10::ValueError);
   EXPECT_THROW(batches(4, 2).rebatch(std::vector<int64_t>{}), c10::ValueError);
-  EXPECT_THAT(message_of([] { detail::make_rebatch(range(4).node(), {2}, {}); }), HasSubstr("call batch first"));
+  EXPECT_THAT(message_of([] { detail::make_rebatch(detail::node_of(range(4)), {2}, {}); }),
+              HasSubstr("call batch first"));
 }
 
 TEST(SplitTest, CutsEachBatchIntoEqualParts) {
   for (const int64_t rows : {0, 1, 4, 5, 9}) {
     for (const int64_t size : {1, 2, 3, 5}) {
       for (const int64_t parts : {1, 2, 3, 5}) {
-        const auto node = detail::make_split(batches(rows, size).node(), parts);
+        const auto node = detail::make_split(detail::node_of(batches(rows, size)), parts);
         Texts expected;
         for (int64_t start = 0; start < rows; start += size) {
           const int64_t end = std::min(start + size, rows);
@@ -122,11 +123,12 @@ TEST(SplitTest, CutsEachBatchIntoEqualParts) {
 
 TEST(SplitTest, KnowsItsSizesWhereTheyDivide) {
   const auto shape = [](const NodePtr& node) { return str(node->spec().leaves->front().shape); };
-  EXPECT_EQ(shape(detail::make_split(batches(8, 4, {.drop_remainder = true}).node(), 2)), "(2,)");
-  EXPECT_EQ(shape(detail::make_split(batches(8, 4, {.drop_remainder = true}).node(), 3)), "(None,)");
-  EXPECT_EQ(shape(detail::make_split(batches(8, 4).node(), 2)), "(None,)");
-  EXPECT_THAT(message_of([] { detail::make_split(range(4).node(), 2); }), HasSubstr("call batch first"));
-  EXPECT_THAT(message_of([] { all_of(detail::make_split(generated(4).node(), 2)); }), HasSubstr("call batch first"));
+  EXPECT_EQ(shape(detail::make_split(detail::node_of(batches(8, 4, {.drop_remainder = true})), 2)), "(2,)");
+  EXPECT_EQ(shape(detail::make_split(detail::node_of(batches(8, 4, {.drop_remainder = true})), 3)), "(None,)");
+  EXPECT_EQ(shape(detail::make_split(detail::node_of(batches(8, 4)), 2)), "(None,)");
+  EXPECT_THAT(message_of([] { detail::make_split(detail::node_of(range(4)), 2); }), HasSubstr("call batch first"));
+  EXPECT_THAT(message_of([] { all_of(detail::make_split(detail::node_of(generated(4)), 2)); }),
+              HasSubstr("call batch first"));
 }
 
 TEST(UnbatchTest, IsTheReverseOfBatch) {
@@ -154,7 +156,7 @@ TEST(UnbatchTest, CopiesNothing) {
 TEST(UnbatchTest, PassesOverWholeBatchesWithoutMakingThem) {
   int calls = 0;
   const auto counted = range(100).map([&](int64_t i) { return ++calls, i; }).batch(8);
-  for (const NodePtr& node : {counted.unbatch().node(), counted.rebatch(1).node()}) {
+  for (const NodePtr& node : {detail::node_of(counted.unbatch()), detail::node_of(counted.rebatch(1))}) {
     calls = 0;
     const auto iterator = node->iterator({});
     EXPECT_EQ(iterator->skip(90), 90);

@@ -8,7 +8,7 @@
 namespace lockstep::data {
 namespace {
 
-using namespace testing;  // NOLINT
+using namespace tests;  // NOLINT
 
 Texts sorted(Texts texts) {
   std::sort(texts.begin(), texts.end());
@@ -59,7 +59,7 @@ TEST(ShuffleTest, PassesOverElementsWithoutReadingThoseThatAreGone) {
   const auto shuffled = range(1000).map([&](int64_t i) { return ++calls, i; }).shuffle(10, {.seed = 6});
   const Texts all = all_of(shuffled, 0, 1000);
   calls = 0;
-  const auto iterator = shuffled.node()->iterator({});
+  const auto iterator = detail::node_of(shuffled)->iterator({});
   EXPECT_EQ(iterator->skip(900), 900);
   EXPECT_LE(calls, 10);
   EXPECT_EQ(rest_of(*iterator, 1000), from(all, 900));
@@ -72,8 +72,8 @@ TEST(ShuffleTest, GoesOnAfterAnError) {
 
 TEST(ShuffleTest, KeepsWhatIsKnown) {
   const auto shuffled = range(10).batch(4).shuffle(3);
-  EXPECT_EQ(shuffled.node()->batch_size(), 4);
-  EXPECT_EQ(shuffled.node()->role(), Role::Shuffle);
+  EXPECT_EQ(detail::node_of(shuffled)->batch_size(), 4);
+  EXPECT_EQ(detail::node_of(shuffled)->role(), Role::Shuffle);
   EXPECT_EQ(shuffled.cardinality(), Cardinality::exactly(3));
   EXPECT_THROW(range(3).shuffle(0), c10::ValueError);
 }

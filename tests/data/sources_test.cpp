@@ -1,11 +1,13 @@
-#include <torch/torch.h>
+#include <torch/data/datasets/base.h>
+#include <torch/data/example.h>
+#include <torch/types.h>
 
 #include "tests/data/pipelines.h"
 
 namespace lockstep::data {
 namespace {
 
-using namespace testing;  // NOLINT
+using namespace tests;  // NOLINT
 
 TEST(SourcesTest, RangeGoesBothWays) {
   EXPECT_EQ(all_of(range(3)), (Texts{"0", "1", "2"}));

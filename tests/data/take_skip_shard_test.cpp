@@ -6,7 +6,7 @@
 namespace lockstep::data {
 namespace {
 
-using namespace testing;  // NOLINT
+using namespace tests;  // NOLINT
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -64,15 +64,15 @@ TEST(ShardTest, ChecksItsArguments) {
 }
 
 TEST(ShardTest, AHintIsForDistributedDatasets) {
-  const auto hinted = range(3).shard(kShardHint);
-  EXPECT_EQ(hinted.str(), "range(3).shard(kShardHint)");
-  EXPECT_EQ(hinted.node()->role(), Role::Shard);
+  const auto hinted = range(3).shard_hint();
+  EXPECT_EQ(hinted.str(), "range(3).shard_hint()");
+  EXPECT_EQ(detail::node_of(hinted)->role(), Role::Shard);
   EXPECT_THROW(hinted.iterator(), ContextError);
 }
 
 TEST(ShardTest, WithTooFewElementsEveryoneSaysSo) {
   const auto shard = [](int64_t size, int64_t index) {
-    return detail::make_shard(range(size).node(), 3, index, detail::ShardCheck::NonEmpty);
+    return detail::make_shard(detail::node_of(range(size)), 3, index, detail::ShardCheck::NonEmpty);
   };
   EXPECT_THAT(all_of(shard(2, 0)), ElementsAre("error"));
   EXPECT_THAT(all_of(shard(2, 1)), ElementsAre("error"));

@@ -2,6 +2,7 @@
 
 #include <thread>
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
@@ -19,7 +20,7 @@ TEST(DeviceScopeTest, InnerScopesOverrideWhatTheySpecify) {
   {
     DeviceScope inner("/cpu:2");
     EXPECT_EQ(current_device(), "/job:worker/replica:0/task:0/device:CPU:2");
-    EXPECT_EQ(current_device(MissingJob::kLeftOut), "/job:worker/device:CPU:2");
+    EXPECT_EQ(current_device(MissingJob::LeftOut), "/job:worker/device:CPU:2");
   }
   EXPECT_EQ(resolve(""), "/job:worker/replica:0/task:0/device:CPU:1");
 }
@@ -42,6 +43,41 @@ TEST(DeviceScopeTest, BelongsToItsThread) {
 TEST(DeviceScopeTest, AFaultyStringLeavesNoScope) {
   EXPECT_THROW(DeviceScope("/foo:1"), c10::ValueError);
   EXPECT_EQ(current_device(), "");
+}
+
+TEST(DeviceScopeTest, TensorsCannotBeMadeOnAMissingDevice) {
+  const DeviceScope scope("/gpu:77");
+  EXPECT_THROW(at::zeros({2}), c10::ValueError);
+  EXPECT_TRUE(at::zeros({2}, at::kCPU).is_cpu());
+  const DeviceScope inner("/cpu:0");
+  EXPECT_TRUE(at::zeros({2}).is_cpu());
+}
+
+TEST(PlacementTest, IsThatOfTheInnermostScope) {
+  EXPECT_TRUE(at::zeros({2}).is_cpu());
+  const detail::Placement outer{c10::Device(at::kMeta)};
+  EXPECT_TRUE(at::zeros({2}).is_meta());
+  EXPECT_TRUE(at::arange(3).is_meta());
+  EXPECT_TRUE(at::zeros({2}, at::kLong).is_meta());
+  EXPECT_TRUE(at::zeros({2}, at::kCPU).is_cpu()) << "a named device holds";
+  EXPECT_TRUE(at::zeros_like(at::zeros({2}, at::kCPU)).is_cpu());
+  {
+    const detail::Placement none(std::nullopt);
+    EXPECT_TRUE(at::zeros({2}).is_cpu());
+  }
+  {
+    const detail::NoPlacement none;
+    EXPECT_TRUE(at::zeros({2}).is_cpu());
+  }
+  EXPECT_TRUE(at::zeros({2}).is_meta());
+  std::thread([] { EXPECT_TRUE(at::zeros({2}).is_cpu()); }).join();
+}
+
+TEST(PlacementTest, MemoryThatLibTorchWritesToIsOnTheCpu) {
+  const detail::Placement placed{c10::Device(at::kMeta)};
+  const std::vector<int64_t> values{1, 2};
+  EXPECT_EQ(at::tensor(values)[1].item<int64_t>(), 2);
+  EXPECT_TRUE(at::scalar_tensor(2).is_cpu());
 }
 
 }  // namespace

@@ -66,8 +66,8 @@ TEST(DeviceSpecTest, CanonicalNamesNeedCapitals) {
 }
 
 TEST(DeviceSpecTest, AMissingJobMayBeLeftOut) {
-  EXPECT_EQ(canonicalize("/cpu:1", "", MissingJob::kLeftOut), "/replica:0/task:0/device:CPU:1");
-  EXPECT_EQ(canonicalize("/cpu:1", "/job:a", MissingJob::kLeftOut), "/job:a/replica:0/task:0/device:CPU:1");
+  EXPECT_EQ(canonicalize("/cpu:1", "", MissingJob::LeftOut), "/replica:0/task:0/device:CPU:1");
+  EXPECT_EQ(canonicalize("/cpu:1", "/job:a", MissingJob::LeftOut), "/job:a/replica:0/task:0/device:CPU:1");
 }
 
 TEST(DeviceSpecTest, TheHostIsCpuZeroOfTheSameWorker) {

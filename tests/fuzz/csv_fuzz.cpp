@@ -1,4 +1,4 @@
-#include "lockstep/data/formats/csv.h"
+#include "lockstep/data/formats/text/csv.h"
 #include "tests/fuzz/fuzz_input.h"
 
 // The first byte chooses the options.

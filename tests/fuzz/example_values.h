@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "lockstep/data/formats/example.h"
+#include "lockstep/data/formats/records/example.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace lockstep::data::fuzz {

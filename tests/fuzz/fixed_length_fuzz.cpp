@@ -1,4 +1,4 @@
-#include "lockstep/data/formats/fixed_length.h"
+#include "lockstep/data/formats/text/fixed_length.h"
 #include "tests/fuzz/fuzz_input.h"
 
 // The first three bytes are the sizes.

@@ -8,7 +8,7 @@
 #include <c10/util/Logging.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/bytes.h"
+#include "lockstep/data/element/bytes.h"
 
 namespace lockstep::data::fuzz {
 

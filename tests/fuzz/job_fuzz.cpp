@@ -7,7 +7,7 @@
 #include "lockstep/comm/job/handshake.h"
 #include "lockstep/comm/job/message.h"
 
-// What a stranger may send to a job's coordinator, and a coordinator to who joins.
+// What a pending peer may send to a job's coordinator, and a coordinator to who joins.
 namespace {
 
 using namespace lockstep::comm::job;
@@ -49,7 +49,7 @@ void read_frames(std::string_view bytes, size_t limit, size_t piece) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string bytes(reinterpret_cast<const char*>(data), size);
-  read_frames(bytes, kStrangerLimit, 7);
+  read_frames(bytes, kPendingPeerLimit, 7);
   read_frames(bytes, kMemberLimit, bytes.size());
   return 0;
 }

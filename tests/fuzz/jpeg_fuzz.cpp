@@ -1,4 +1,4 @@
-#include "lockstep/data/formats/image.h"
+#include "lockstep/data/formats/image/image.h"
 #include "tests/fuzz/tensor_input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

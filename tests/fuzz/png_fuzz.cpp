@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <string>
 
-#include "lockstep/data/formats/image.h"
+#include "lockstep/data/formats/image/image.h"
 #include "tests/fuzz/tensor_input.h"
 
 namespace {
@@ -18,7 +18,7 @@ uint32_t crc32(std::string_view bytes) {
 }
 
 // Puts right the checksum of each chunk: no fuzzer guesses them.
-std::string with_checksums(std::string file) {
+std::string with_chunk_checksums(std::string file) {
   for (size_t at = 8; file.size() - std::min(at, file.size()) >= 12;) {
     uint64_t length = 0;
     for (size_t i = 0; i < 4; ++i) length = length << 8 | static_cast<unsigned char>(file[at + i]);
@@ -30,7 +30,7 @@ std::string with_checksums(std::string file) {
   return file;
 }
 
-void decode(const Bytes& file, int64_t channels, at::ScalarType dtype) {
+void decode_image(const Bytes& file, int64_t channels, at::ScalarType dtype) {
   fuzz::refuse_or_read(
       [&] { fuzz::touch_elements(decode_png(file, {.channels = channels, .dtype = dtype, .max_pixels = 1 << 14})); });
 }
@@ -38,9 +38,9 @@ void decode(const Bytes& file, int64_t channels, at::ScalarType dtype) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const Bytes file(with_checksums(std::string(reinterpret_cast<const char*>(data), size)));
+  const Bytes file(with_chunk_checksums(std::string(reinterpret_cast<const char*>(data), size)));
   fuzz::refuse_or_read([&] { image_size(file); });
-  for (const int64_t channels : {0, 1, 3, 4}) decode(file, channels, at::kByte);
-  for (const int64_t channels : {0, 1, 4}) decode(file, channels, at::kInt);
+  for (const int64_t channels : {0, 1, 3, 4}) decode_image(file, channels, at::kByte);
+  for (const int64_t channels : {0, 1, 4}) decode_image(file, channels, at::kInt);
   return 0;
 }

@@ -1,15 +1,15 @@
 #include <cstring>
 #include <string>
 
-#include "lockstep/data/formats/crc32c.h"
-#include "lockstep/data/formats/record_reader.h"
+#include "lockstep/data/formats/records/crc32c.h"
+#include "lockstep/data/formats/records/record_reader.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace {
 
 using namespace lockstep::data;
 
-void read(const Bytes& contents, int64_t skip) {
+void read_records(const Bytes& contents, int64_t skip) {
   fuzz::refuse_or_read([&] {
     RecordReader reader(contents, "fuzz");
     reader.skip(skip);
@@ -18,7 +18,7 @@ void read(const Bytes& contents, int64_t skip) {
 }
 
 // Puts right the checksum of each length and, where the record is whole, that of its payload: no fuzzer guesses them.
-std::string with_checksums(std::string file) {
+std::string with_record_checksums(std::string file) {
   size_t at = 0;
   while (file.size() - at >= 12) {
     uint64_t length = 0;
@@ -37,9 +37,9 @@ std::string with_checksums(std::string file) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  read(fuzz::to_bytes(data, size), 0);
-  const Bytes sound(with_checksums(std::string(reinterpret_cast<const char*>(data), size)));
-  read(sound, 0);
-  read(sound, 1);
+  read_records(fuzz::to_bytes(data, size), 0);
+  const Bytes sound(with_record_checksums(std::string(reinterpret_cast<const char*>(data), size)));
+  read_records(sound, 0);
+  read_records(sound, 1);
   return 0;
 }

@@ -1,4 +1,4 @@
-#include "lockstep/data/formats/record_reader.h"
+#include "lockstep/data/formats/records/record_reader.h"
 #include "tests/fuzz/fuzz_input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

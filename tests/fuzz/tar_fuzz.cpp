@@ -1,4 +1,4 @@
-#include "lockstep/data/formats/tar.h"
+#include "lockstep/data/formats/archive/tar.h"
 #include "tests/fuzz/fuzz_input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

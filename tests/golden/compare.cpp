@@ -58,8 +58,8 @@ bool stands_for(std::string_view ours, std::string_view python) {
 }
 
 std::optional<std::string> error_mismatch(const Case& test_case, const Outcome& outcome) {
-  if (outcome.kind == Outcome::Kind::kDoesNotCompile) return std::nullopt;
-  if (outcome.kind == Outcome::Kind::kValue) return "an error was expected";
+  if (outcome.kind == Outcome::Kind::DoesNotCompile) return std::nullopt;
+  if (outcome.kind == Outcome::Kind::Value) return "an error was expected";
   if (is_accident(test_case)) {
     if (is_clear_error(outcome)) return std::nullopt;
     return "the error is not clear";
@@ -156,7 +156,7 @@ std::optional<std::string> compare(const Json& expected, const Json& actual, dou
 }  // namespace
 
 bool is_clear_error(const Outcome& outcome) {
-  if (outcome.kind != Outcome::Kind::kError || outcome.type == "Harness" || outcome.type == "InternalError")
+  if (outcome.kind != Outcome::Kind::Error || outcome.type == "Harness" || outcome.type == "InternalError")
     return false;
   return outcome.type != "std::exception" || outcome.text.starts_with('[');
 }
@@ -167,7 +167,7 @@ std::optional<std::string> mismatch(const Json& expected, const Json& actual, do
 
 std::optional<std::string> mismatch(const Case& test_case, const Outcome& outcome) {
   if (test_case.has_error()) return error_mismatch(test_case, outcome);
-  if (outcome.kind != Outcome::Kind::kValue) return "a value was expected";
+  if (outcome.kind != Outcome::Kind::Value) return "a value was expected";
   return mismatch(test_case.out, outcome.value, test_case.topic == "training" ? 1e-4 : 1e-6);
 }
 

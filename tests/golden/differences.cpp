@@ -88,33 +88,51 @@ Json with_default_parameter_device(const Case& test_case) {
   return answer;
 }
 
+bool has_no_compute_devices(const Case& test_case) {
+  return test_case.call == "CentralStorageStrategy" && test_case.field("devices") == Json::array();
+}
+
+/// The machine of the cases has no GPU, so that the first CPU is the default.
+Json on_default_device(const Case& test_case) {
+  const std::string cpu = canonicalize("CPU:0");
+  const Json parameter_device = test_case.field("parameter_device");
+  return {{"num_replicas_in_sync", 1},
+          {"worker_devices", {cpu}},
+          {"parameter_devices", {parameter_device.is_null() ? Json(cpu) : parameter_device}}};
+}
+
 void add_devices(std::vector<Difference>& table) {
   table.push_back({"device that does not exist", "devices", makes_strategy_on_missing_device,
-                   "accepts it; operations land on some other device that exists (soft placement)",
-                   "ValueError that lists the devices there are and says how to make more",
-                   "a program that asks for a GPU and silently runs on the CPU is a wrong program",
+                   "accepts it; operations run on another device that exists (soft placement)",
+                   "ValueError that lists the existing devices and how to add more",
+                   "a program that asks for a GPU must not silently run on the CPU",
                    expect_error("ValueError", "there is no such device")});
-  table.push_back({"localhost beside no job", "devices", mixes_localhost_and_no_job,
+  table.push_back({"localhost and no job", "devices", mixes_localhost_and_no_job,
                    "RuntimeError: counts `/job:localhost/cpu:0` and `/cpu:1` as two workers",
                    "the two devices, which both belong to this process",
-                   "both spellings have the same canonical job, so they are one worker",
+                   "both spellings have the same canonical job, so they name one worker",
                    expect_value(strategy_on_canonical_devices)});
-  table.push_back({"number that does not fit", "devices",
+  table.push_back({"number that is too large", "devices",
                    [](const Case& c) { return c.text("string").find("99999999999999999999") != std::string::npos; },
-                   "keeps an index of any size", "ValueError: a number in a device string must fit 32 bits",
-                   "LibTorch numbers devices with 8 bits; no such device can exist",
+                   "accepts an index of any size", "ValueError: a number in a device string must fit 32 bits",
+                   "LibTorch numbers devices with 8 bits, so no such device can exist",
                    expect_error("ValueError", "must fit 32 bits")});
   table.push_back({"number as a device", "devices", has_number_as_device,
-                   "takes 0 for an unspecified device, and fails for other numbers", "does not compile",
-                   "a list of devices is a list of texts", expect_no_compile()});
-  table.push_back({"parameter device that is no device", "devices", has_no_device_as_parameter_device,
-                   "CentralStorageStrategy keeps any text, and does not look whether it names a device",
-                   "ValueError, as for compute devices", "a wrong name is found where it was written",
+                   "treats 0 as an unspecified device, and fails for other numbers", "does not compile",
+                   "a list of devices is a list of strings", expect_no_compile()});
+  table.push_back({"parameter device that is not a device", "devices", has_no_device_as_parameter_device,
+                   "CentralStorageStrategy accepts any string and does not check whether it names a device",
+                   "ValueError, as for compute devices", "a wrong name is reported where it is given",
                    expect_error("ValueError", "[DeviceSpec::parse]")});
+  table.push_back({"empty list of compute devices", "devices", has_no_compute_devices,
+                   "CentralStorageStrategy makes a strategy without replicas",
+                   "same as none: all GPUs, or the first CPU",
+                   "a strategy without replicas can compute nothing; MirroredStrategy treats an empty list in this way",
+                   expect_value(on_default_device)});
   table.push_back({"empty parameter device", "devices", has_empty_parameter_device,
-                   "keeps the empty text, which names no device",
-                   "as if none was given: the only compute device, or the CPU",
-                   "variables of one strategy are on one device", expect_value(with_default_parameter_device)});
+                   "accepts the empty string, which names no device",
+                   "same as none: the only compute device, or the CPU",
+                   "all variables of one strategy are on one device", expect_value(with_default_parameter_device)});
 }
 
 std::vector<Difference> make_table() {
@@ -143,7 +161,7 @@ Check expect_error(std::string type, std::string part) {
   return [type = std::move(type), part = std::move(part)](const Case&,
                                                           const Outcome& outcome) -> std::optional<std::string> {
     const bool fits =
-        outcome.kind == Outcome::Kind::kError && outcome.type == type && outcome.text.find(part) != std::string::npos;
+        outcome.kind == Outcome::Kind::Error && outcome.type == type && outcome.text.find(part) != std::string::npos;
     if (fits) return std::nullopt;
     return "the rule promises " + type + " with '" + part + "' in its message";
   };
@@ -151,7 +169,7 @@ Check expect_error(std::string type, std::string part) {
 
 Check expect_value(std::function<Json(const Case&)> expected) {
   return [expected = std::move(expected)](const Case& test_case, const Outcome& outcome) -> std::optional<std::string> {
-    if (outcome.kind != Outcome::Kind::kValue) return "the rule promises a value";
+    if (outcome.kind != Outcome::Kind::Value) return "the rule promises a value";
     try {
       return mismatch(expected(test_case), outcome.value);
     } catch (const std::exception& e) {
@@ -162,7 +180,7 @@ Check expect_value(std::function<Json(const Case&)> expected) {
 
 Check expect_no_compile() {
   return [](const Case&, const Outcome& outcome) -> std::optional<std::string> {
-    if (outcome.kind == Outcome::Kind::kDoesNotCompile) return std::nullopt;
+    if (outcome.kind == Outcome::Kind::DoesNotCompile) return std::nullopt;
     return "the rule promises that the call does not compile";
   };
 }

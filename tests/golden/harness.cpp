@@ -17,30 +17,30 @@ Json Case::field(std::string_view name) const {
   return found == in.end() ? Json() : *found;
 }
 
-Outcome Outcome::of_value(Json value) { return {Kind::kValue, std::move(value), "", ""}; }
+Outcome Outcome::of_value(Json value) { return {Kind::Value, std::move(value), "", ""}; }
 
 Outcome Outcome::of_error(std::string type, std::string message) {
-  return {Kind::kError, Json(), std::move(type), std::move(message)};
+  return {Kind::Error, Json(), std::move(type), std::move(message)};
 }
 
-Outcome Outcome::does_not_compile(std::string why) { return {Kind::kDoesNotCompile, Json(), "", std::move(why)}; }
+Outcome Outcome::does_not_compile(std::string why) { return {Kind::DoesNotCompile, Json(), "", std::move(why)}; }
 
-Outcome Outcome::not_yet(std::string what) { return {Kind::kNotYet, Json(), "", std::move(what)}; }
+Outcome Outcome::not_yet(std::string what) { return {Kind::NotYet, Json(), "", std::move(what)}; }
 
 Json Outcome::as_answer_of_worker() const {
-  if (kind == Kind::kValue) return value;
+  if (kind == Kind::Value) return value;
   return {{"error", {{"type", type}, {"message", text}}}};
 }
 
 std::string Outcome::describe() const {
   switch (kind) {
-    case Kind::kValue:
+    case Kind::Value:
       return value.dump();
-    case Kind::kError:
+    case Kind::Error:
       return type + ": " + text;
-    case Kind::kDoesNotCompile:
+    case Kind::DoesNotCompile:
       return "does not compile: " + text;
-    case Kind::kNotYet:
+    case Kind::NotYet:
       return "not yet: " + text;
   }
   return "";

@@ -42,16 +42,16 @@ struct Case {
 struct Outcome {
   enum class Kind {
     /// `value` came back.
-    kValue,
+    Value,
     /// An exception: `type` as `run_driver` names it, `text` its message.
-    kError,
+    Error,
     /// C++'s types exclude the call, so there is nothing to run; `text` says why.
-    kDoesNotCompile,
+    DoesNotCompile,
     /// The driver cannot do this yet; `text` says what is missing.
-    kNotYet,
+    NotYet,
   };
 
-  Kind kind = Kind::kValue;
+  Kind kind = Kind::Value;
   Json value;
   std::string type;
   std::string text;

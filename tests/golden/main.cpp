@@ -4,11 +4,14 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 #include <optional>
 #include <regex>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "lockstep/base/log.h"
 #include "tests/golden/drivers.h"
 #include "tests/golden/harness.h"
 #include "tests/golden/report.h"
@@ -19,19 +22,21 @@ namespace {
 
 constexpr const char* kUsage =
     "usage: lockstep_golden [DIR] [--topic TOPIC]... [--id PATTERN] [--failures] [--verbose] [--write-differences "
-    "FILE]\n"
+    "FILE] [--check-differences FILE]\n"
     "  DIR                       folder of TOPIC.json files; without it, the answers in the repository\n"
     "  --topic TOPIC             only this topic; may be repeated\n"
     "  --id PATTERN              only cases whose id has a match of this regular expression\n"
     "  --failures                print each remaining case: what was expected and what came back\n"
     "  --verbose                 print each case, before it runs and after\n"
-    "  --write-differences FILE  write what differs on purpose as a page\n";
+    "  --write-differences FILE  write what differs on purpose as a page\n"
+    "  --check-differences FILE  fail if that page is not equal to FILE\n";
 
 struct Options {
   std::string directory = LOCKSTEP_GOLDEN_DATA;
   std::vector<std::string> topics;
   std::optional<std::string> id;
   std::string differences_file;
+  std::string checked_file;
   bool failures = false;
   bool verbose = false;
 };
@@ -52,6 +57,8 @@ std::optional<Options> read_options(const std::vector<std::string>& arguments) {
       options.id = arguments[++i];
     } else if (argument == "--write-differences" && has_next) {
       options.differences_file = arguments[++i];
+    } else if (argument == "--check-differences" && has_next) {
+      options.checked_file = arguments[++i];
     } else if (!argument.starts_with("-")) {
       options.directory = argument;
     } else {
@@ -98,12 +105,22 @@ void run_topic(const Options& options, const Topic& topic, Report& report) {
     const Result result = judge(one, topic.run);
     if (options.verbose)
       std::cout << name_of(result.verdict) << (result.note.empty() ? "" : ", ") << result.note << '\n';
-    if (options.failures && result.verdict == Verdict::kRemain) print_failure(result);
+    if (options.failures && result.verdict == Verdict::Remain) print_failure(result);
     report.add(result);
   }
 }
 
+/// Whether a file is the page of differences.
+bool is_page(const Report& report, const std::string& path) {
+  std::ostringstream page;
+  report.write_differences(page);
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  return text == page.str();
+}
+
 int run(const Options& options) {
+  log::set_level(log::Level::Error);  // many cases are about calls that log a warning
   Report report;
   for (const Topic& topic : topics()) {
     if (is_chosen(options, topic)) run_topic(options, topic, report);
@@ -113,7 +130,9 @@ int run(const Options& options) {
     report.write_differences(file);
   }
   report.print(std::cout, /*all_cases_run=*/!options.id);
-  return report.num_remaining() > 0 ? 1 : 0;
+  const bool is_equal = options.checked_file.empty() || is_page(report, options.checked_file);
+  if (!is_equal) std::cout << options.checked_file << " is not what --write-differences writes\n";
+  return report.num_remaining() > 0 || !is_equal ? 1 : 0;
 }
 
 }  // namespace

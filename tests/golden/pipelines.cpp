@@ -9,8 +9,9 @@
 
 #include <ATen/ATen.h>
 
+#include "lockstep/base/dtype_name.h"
 #include "lockstep/data/files.h"
-#include "lockstep/data/formats/record_writer.h"
+#include "lockstep/data/formats/records/record_writer.h"
 #include "lockstep/data/sources.h"
 #include "tests/golden/strategies.h"
 
@@ -85,34 +86,37 @@ Dataset<int64_t> read_records(const data::FileNames& files) {
 }
 
 NodePtr generator(int64_t count) {
-  return data::from_generator([count] {
-           return [i = int64_t{0}, count]() mutable { return i < count ? std::optional(i++) : std::nullopt; };
-         })
-      .node();
+  return data::detail::node_of(data::from_generator(
+      [count] { return [i = int64_t{0}, count]() mutable { return i < count ? std::optional(i++) : std::nullopt; }; }));
 }
 
 NodePtr interleaved(const Json& step) {
-  return data::from_vector(Files::of_this_program().texts(step[1]))
-      .interleave([](const std::string& path) { return read_texts(path); },
-                  {.cycle_length = step[2], .block_length = step[3]})
-      .node();
+  return data::detail::node_of(data::from_vector(Files::of_this_program().texts(step[1]))
+                                   .interleave([](const std::string& path) { return read_texts(path); },
+                                               {.cycle_length = step[2], .block_length = step[3]}));
 }
 
 using Source = std::function<NodePtr(const Json& step)>;
 
 const std::map<std::string_view, Source>& sources() {
   static const std::map<std::string_view, Source> table{
-      {"range", [](const Json& step) { return data::range(step[1]).node(); }},
-      {"slices", [](const Json& step) { return data::from_tensor_slices(at::arange(step[1].get<int64_t>())).node(); }},
+      {"range", [](const Json& step) { return data::detail::node_of(data::range(step[1])); }},
+      {"slices",
+       [](const Json& step) {
+         return data::detail::node_of(data::from_tensor_slices(at::arange(step[1].get<int64_t>())));
+       }},
       {"generator", [](const Json& step) { return generator(step[1]); }},
-      {"text_files", [](const Json& step) { return read_texts(Files::of_this_program().texts(step[1])).node(); }},
-      {"record_files", [](const Json& step) { return read_records(Files::of_this_program().records(step[1])).node(); }},
+      {"text_files",
+       [](const Json& step) { return data::detail::node_of(read_texts(Files::of_this_program().texts(step[1]))); }},
+      {"record_files",
+       [](const Json& step) { return data::detail::node_of(read_records(Files::of_this_program().records(step[1]))); }},
       {"interleave", interleaved},
       {"flat_map",
        [](const Json& step) {
-         return data::from_vector(Files::of_this_program().records(step[1]))
-             .flat_map([](const std::string& path) { return read_records(path); })
-             .node();
+         return data::detail::node_of(
+             data::from_vector(Files::of_this_program().records(step[1])).flat_map([](const std::string& path) {
+               return read_records(path);
+             }));
        }},
   };
   return table;
@@ -123,28 +127,29 @@ using Transform = std::function<NodePtr(const NodePtr& input, const Json& step)>
 /// Those that call a function know the type of their elements: all but `map` come before a batch.
 const std::map<std::string_view, Transform>& functions() {
   static const std::map<std::string_view, Transform> table{
-      {"map", [](const NodePtr& input,
-                 const Json&) { return Dataset<at::Tensor>(input).map([](const at::Tensor& x) { return x; }).node(); }},
+      {"map",
+       [](const NodePtr& input, const Json&) {
+         return data::detail::node_of(Dataset<at::Tensor>(input).map([](const at::Tensor& x) { return x; }));
+       }},
       {"pair",
        [](const NodePtr& input, const Json&) {
-         return Dataset<int64_t>(input).map([](int64_t x) { return std::tuple{x, 10 * x}; }).node();
+         return data::detail::node_of(Dataset<int64_t>(input).map([](int64_t x) { return std::tuple{x, 10 * x}; }));
        }},
       {"dict",
        [](const NodePtr& input, const Json&) {
-         return Dataset<int64_t>(input)
-             .map([](int64_t x) {
-               return std::map<std::string, int64_t>{{"a", x}, {"b", 10 * x}};
-             })
-             .node();
+         return data::detail::node_of(Dataset<int64_t>(input).map([](int64_t x) {
+           return std::map<std::string, int64_t>{{"a", x}, {"b", 10 * x}};
+         }));
        }},
       {"wide",
        [](const NodePtr& input, const Json& step) {
          const int64_t width = step[1];
-         return Dataset<int64_t>(input).map([width](int64_t x) { return at::full({width}, x, at::kLong); }).node();
+         return data::detail::node_of(
+             Dataset<int64_t>(input).map([width](int64_t x) { return at::full({width}, x, at::kLong); }));
        }},
       {"filter_even",
        [](const NodePtr& input, const Json&) {
-         return Dataset<int64_t>(input).filter([](int64_t x) { return x % 2 == 0; }).node();
+         return data::detail::node_of(Dataset<int64_t>(input).filter([](int64_t x) { return x % 2 == 0; }));
        }},
   };
   return table;

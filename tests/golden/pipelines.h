@@ -6,7 +6,7 @@
 
 #include "lockstep/data/node.h"
 #include "lockstep/data/options.h"
-#include "lockstep/strategy/distributed_input.h"
+#include "lockstep/strategy/input/distributed_input.h"
 #include "tests/golden/harness.h"
 
 /// Datasets from their JSON: "Input pipelines" in data/README.md.

@@ -6,6 +6,7 @@
 #include "tests/golden/compare.h"
 #include "tests/golden/differences.h"
 #include "tests/golden/later.h"
+#include "tests/golden/pages.h"
 
 namespace lockstep::golden {
 namespace {
@@ -17,21 +18,6 @@ int count_of(const std::map<std::string, int>& counts, const std::string& key) {
   return found == counts.end() ? 0 : found->second;
 }
 
-constexpr const char* kParameterServers = R"(
-## Parameter servers
-
-TensorFlow's `ParameterServerStrategy` has a coordinator that hands out steps, workers that take them at their own pace,
-and `ps` tasks that apply updates in whatever order they arrive. That is out of scope: replicas of lockstep step
-together, so that a run can be repeated, and a gradient is never older than the weights that it changes. What to use
-instead:
-
-| you have | use |
-|---|---|
-| parameters too large for a copy on each device, on one machine | `CentralStorageStrategy`: one copy, and of tables (`torch::nn::Embedding` with `sparse(true)`) only the rows that are looked up move |
-| many machines | `MultiWorkerMirroredStrategy`: every worker has all parameters and is a replica; the `ps` machines become workers, or go |
-| a `TF_CONFIG` with `ps` tasks | resolvers read it as it is. Chief and workers train together; a `ps` task that builds a strategy gets a ValueError, so do not start the program there |
-)";
-
 void print_row(std::ostream& out, const std::string& topic, const std::vector<int>& numbers) {
   out << std::left << std::setw(28) << topic << std::right;
   for (int number : numbers) out << std::setw(9) << number;
@@ -42,26 +28,26 @@ void print_row(std::ostream& out, const std::string& topic, const std::vector<in
 
 Result judge(const Case& test_case, const Driver& driver) {
   if (std::string later = waits_for(test_case); !later.empty()) {
-    return {test_case, Outcome::not_yet(later), Verdict::kNotYet, later};
+    return {test_case, Outcome::not_yet(later), Verdict::NotYet, later};
   }
   const Outcome outcome = run_driver(driver, test_case);
-  if (outcome.kind == Outcome::Kind::kNotYet) return {test_case, outcome, Verdict::kNotYet, outcome.text};
+  if (outcome.kind == Outcome::Kind::NotYet) return {test_case, outcome, Verdict::NotYet, outcome.text};
   const auto difference = mismatch(test_case, outcome);
-  if (!difference) return {test_case, outcome, Verdict::kPass, ""};
+  if (!difference) return {test_case, outcome, Verdict::Pass, ""};
   const Difference* rule = find_difference(test_case);
-  if (rule == nullptr) return {test_case, outcome, Verdict::kRemain, *difference};
+  if (rule == nullptr) return {test_case, outcome, Verdict::Remain, *difference};
   if (const auto broken = rule->check(test_case, outcome)) {
-    return {test_case, outcome, Verdict::kRemain, "rule '" + rule->name + "': " + *broken};
+    return {test_case, outcome, Verdict::Remain, "rule '" + rule->name + "': " + *broken};
   }
-  return {test_case, outcome, Verdict::kDiffer, rule->name};
+  return {test_case, outcome, Verdict::Differ, rule->name};
 }
 
 void Report::add(const Result& result) {
   const std::string& topic = result.test_case.topic;
   if (std::count(topics_.begin(), topics_.end(), topic) == 0) topics_.push_back(topic);
   ++counts_[topic][result.verdict];
-  if (result.verdict == Verdict::kNotYet) ++waiting_[result.note];
-  if (result.verdict == Verdict::kDiffer) ++by_rule_[key_of(topic, result.note)];
+  if (result.verdict == Verdict::NotYet) ++waiting_[result.note];
+  if (result.verdict == Verdict::Differ) ++by_rule_[key_of(topic, result.note)];
 }
 
 int Report::total(Verdict verdict) const {
@@ -73,7 +59,7 @@ int Report::total(Verdict verdict) const {
   return sum;
 }
 
-int Report::num_remaining() const { return total(Verdict::kRemain); }
+int Report::num_remaining() const { return total(Verdict::Remain); }
 
 void Report::print_unused_rules(std::ostream& out) const {
   for (const Difference& rule : differences()) {
@@ -90,20 +76,21 @@ void Report::print(std::ostream& out, bool all_cases_run) const {
   for (const std::string& topic : topics_) {
     std::map<Verdict, int> counts = counts_.at(topic);
     print_row(out, topic,
-              {counts[Verdict::kPass], counts[Verdict::kDiffer], counts[Verdict::kRemain], counts[Verdict::kNotYet]});
+              {counts[Verdict::Pass], counts[Verdict::Differ], counts[Verdict::Remain], counts[Verdict::NotYet]});
   }
   for (const auto& [what, count] : waiting_) out << "not yet: " << count << " cases of " << what << '\n';
   if (all_cases_run) print_unused_rules(out);
-  out << "golden: " << total(Verdict::kPass) << " pass, " << total(Verdict::kDiffer) << " differ on purpose, "
-      << total(Verdict::kRemain) << " remain" << std::endl;
+  out << "golden: " << total(Verdict::Pass) << " pass, " << total(Verdict::Differ) << " differ on purpose, "
+      << total(Verdict::Remain) << " remain" << std::endl;
 }
 
 void Report::write_differences(std::ostream& out) const {
   out << "# Where lockstep differs from TensorFlow\n\n"
-         "Printed by `lockstep_golden --write-differences`; the rules, and the checks that lockstep answers as said "
-         "here,\n"
-         "are in `tests/golden/differences.cpp`. Everything else in `tests/golden/data` is answered as TensorFlow "
-         "does.\n";
+         "Printed by `lockstep_golden --write-differences`. The rules, and the checks that lockstep behaves as "
+         "described, are\n"
+         "in `tests/golden/differences.cpp` and `tests/golden/differences/`. In all other cases of "
+         "`tests/golden/data`, lockstep\n"
+         "gives TensorFlow's answers.\n";
   std::string topic;
   for (const Difference& rule : differences()) {
     if (rule.topic != topic) {
@@ -113,7 +100,7 @@ void Report::write_differences(std::ostream& out) const {
     out << "| " << rule.name << " | " << rule.tensorflow << " | " << rule.lockstep << " | " << rule.reason << " | "
         << count_of(by_rule_, key_of(rule.topic, rule.name)) << " |\n";
   }
-  out << kParameterServers;
+  out << kFurtherDifferences << kPageOptions << kOtherNames << kParameterServers;
 }
 
 }  // namespace lockstep::golden

@@ -11,13 +11,13 @@ namespace lockstep::golden {
 
 enum class Verdict {
   /// As TensorFlow.
-  kPass,
+  Pass,
   /// As a rule of differences.h promises.
-  kDiffer,
+  Differ,
   /// Neither: something is to be done.
-  kRemain,
+  Remain,
   /// Waits for a strategy or call that is not built.
-  kNotYet,
+  NotYet,
 };
 
 /// A case with what became of it.

@@ -5,10 +5,11 @@
 #include <ATen/ATen.h>
 
 #include "lockstep/device/logical_devices.h"
-#include "lockstep/strategy/central_storage.h"
-#include "lockstep/strategy/mirrored.h"
-#include "lockstep/strategy/one_device.h"
+#include "lockstep/strategy/context.h"
 #include "lockstep/strategy/replica_context.h"
+#include "lockstep/strategy/strategies/central_storage.h"
+#include "lockstep/strategy/strategies/mirrored.h"
+#include "lockstep/strategy/strategies/one_device.h"
 #include "tests/golden/tensors.h"
 
 namespace lockstep::golden {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "lockstep/strategy/strategy.h"
-#include "lockstep/strategy/variable.h"
+#include "lockstep/strategy/variable/variable.h"
 #include "tests/golden/harness.h"
 
 /// What the three drivers of variables share.

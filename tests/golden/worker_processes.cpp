@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "lockstep/base/env.h"
-#include "tools/run_environment.h"
+#include "tools/run/run_environment.h"
 
 namespace lockstep::golden {
 namespace {

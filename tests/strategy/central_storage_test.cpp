@@ -1,16 +1,22 @@
-// What central storage promises beyond the conformance suite: where parameters are, and that there is one of each.
+// Central storage beyond the conformance suite: the device of parameters, and that each is stored once.
 
 #include <fstream>
 #include <set>
 #include <unistd.h>
 
-#include <torch/torch.h>
+#include <gmock/gmock.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
 
 #include "lockstep/lockstep.h"
 #include "tests/strategy/replicas.h"
 #include "tests/strategy/shown.h"
 
-namespace lockstep::testing {
+namespace lockstep::tests {
 namespace {
 
 CentralStorageStrategy central(int replicas) {
@@ -19,6 +25,8 @@ CentralStorageStrategy central(int replicas) {
   return CentralStorageStrategy(devices);
 }
 
+using ::testing::HasSubstr;
+
 class CentralStorageTest : public ReplicasTest {};
 
 int64_t resident_bytes() {
@@ -26,6 +34,14 @@ int64_t resident_bytes() {
   int64_t pages = 0;
   file >> pages >> pages;
   return pages * sysconf(_SC_PAGESIZE);
+}
+
+TEST_F(CentralStorageTest, NoDevicesInBracesAreTheDefault) {
+  EXPECT_EQ(CentralStorageStrategy({}).extended().worker_devices(),
+            CentralStorageStrategy().extended().worker_devices());
+  EXPECT_EQ(CentralStorageStrategy({}, "CPU:0").extended().parameter_devices(), std::vector<std::string>{"CPU:0"});
+  EXPECT_EQ(CentralStorageStrategy({"CPU:0", "CPU:1"}).num_replicas_in_sync(), 2);
+  EXPECT_EQ(MirroredStrategy({}).extended().worker_devices(), MirroredStrategy().extended().worker_devices());
 }
 
 TEST_F(CentralStorageTest, ChoosesDevicesAsThePageSays) {
@@ -114,6 +130,34 @@ TEST_F(CentralStorageTest, NumbersThatDifferBetweenReplicasAreCombined) {
   EXPECT_THROW(mean.assign(PerReplica<at::Tensor>{torch::tensor(1.0f), torch::tensor(2.0f)}), c10::ValueError);
 }
 
+TEST_F(CentralStorageTest, AWrongWriteInReplicasIsReportedWithItsCauseEveryTime) {
+  const auto strategy = central(4);
+  const auto scope = strategy.scope();
+  const Variable variable(torch::zeros({3, 2}), {.aggregation = VariableAggregation::Sum});
+  const IndexedSlices missing{torch::tensor({7}), torch::ones({1, 2}), {3, 2}};
+  const auto message_of = [&](auto&& write) -> std::string {
+    try {
+      strategy.run(write);
+    } catch (const c10::Error& error) {
+      return error.what();
+    }
+    return "nothing";
+  };
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_THAT(message_of([&] { variable.assign_add(torch::ones({5})); }),
+                HasSubstr("the value must have the variable's shape"));
+    EXPECT_THAT(message_of([&] {
+                  variable.assign_add(torch::ones({replica_id() + 2, 2}));
+                }),
+                HasSubstr("the value must have the variable's shape"));
+    EXPECT_THAT(message_of([&] { variable.scatter_add(missing); }), HasSubstr("there is no such row: row=7, rows=3"));
+    EXPECT_THAT(message_of([&] { variable.scatter_mul(missing); }), HasSubstr("there is no such row: row=7, rows=3"));
+  }
+  EXPECT_TRUE(variable.components()[0].equal(torch::zeros({3, 2})));
+  strategy.run([&] { variable.assign_add(torch::ones({3, 2})); });
+  EXPECT_EQ(variable.components()[0].sum().item<float>(), 24) << "and the next run works";
+}
+
 TEST_F(CentralStorageTest, WritesByTheThousandNeverMeetAReader) {
   const auto strategy = central(4);
   const auto scope = strategy.scope();
@@ -181,12 +225,16 @@ TEST_F(CentralStorageTest, RefusesTablesThatAreWrittenWhenTheyAreRead) {
   EXPECT_THROW(module<torch::nn::Embedding>(torch::nn::EmbeddingOptions(4, 2).max_norm(1.0)), c10::NotImplementedError);
 }
 
-TEST_F(CentralStorageTest, ParametersAreWrittenNotReplaced) {
+TEST_F(CentralStorageTest, ReplacedValuesAreStoredOnce) {
   const auto strategy = central(2);
   const auto scope = strategy.scope();
   auto model = module<torch::nn::Linear>(3, 3);
-  model->weight.set_data(torch::zeros({3, 3}));
-  EXPECT_THROW(optimizer<torch::optim::SGD>(model, 0.5), c10::ValueError);
+  model->weight.set_data(torch::full({3, 3}, 5.0));
+  auto sgd = optimizer<torch::optim::SGD>(model, 0.5);
+  EXPECT_TRUE(model.replica(1).weight.is_alias_of(model.replica(0).weight));
+  EXPECT_EQ(model.replica(1).weight.min().item<float>(), 5);
+  model->weight.set_data(torch::zeros({3, 3}, torch::kDouble));
+  EXPECT_THROW(strategy.run([] {}), c10::ValueError) << "the dtype of a stored parameter";
 }
 
 /// An optimizer that is not known to treat elements alone.
@@ -237,7 +285,7 @@ TEST_F(CentralStorageTest, ComputesOnACpuAndAGpuAtOnce) {
   }
 }
 
-/// A table that stays in the host's memory, which the GPU reads through the bus.
+/// A table in host memory that is mapped into the address space of the GPU.
 TEST_F(CentralStorageTest, AGpuReadsRowsOfATableInPlace) {
   if (list_physical_devices("GPU").empty()) GTEST_SKIP() << "needs a GPU";
   const CentralStorageStrategy strategy({"GPU:0"}, "CPU:0");
@@ -256,4 +304,4 @@ TEST_F(CentralStorageTest, AGpuReadsRowsOfATableInPlace) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::tests

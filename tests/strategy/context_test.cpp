@@ -7,7 +7,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "lockstep/lockstep.h"
 #include "tests/strategy/replicas.h"
@@ -48,7 +48,7 @@ TEST_F(ContextTest, NothingEntered) {
 }
 
 TEST_F(ContextTest, ScopeIsCrossReplicaAndNests) {
-  const MirroredStrategy strategy = testing::mirrored(2);
+  const MirroredStrategy strategy = tests::mirrored(2);
   {
     auto outer = strategy.scope();
     auto inner = strategy.scope();
@@ -60,7 +60,7 @@ TEST_F(ContextTest, ScopeIsCrossReplicaAndNests) {
 }
 
 TEST_F(ContextTest, ScopeIsOfOneThread) {
-  const MirroredStrategy strategy = testing::mirrored(2);
+  const MirroredStrategy strategy = tests::mirrored(2);
   auto scope = strategy.scope();
   bool elsewhere = true;
   std::thread([&] { elsewhere = has_strategy(); }).join();
@@ -68,7 +68,7 @@ TEST_F(ContextTest, ScopeIsOfOneThread) {
 }
 
 TEST_F(ContextTest, StrategiesDoNotMix) {
-  const MirroredStrategy strategy = testing::mirrored(2);
+  const MirroredStrategy strategy = tests::mirrored(2);
   const OneDeviceStrategy other("CPU:0");
   auto scope = other.scope();
   for (const std::string& error :
@@ -82,14 +82,14 @@ TEST_F(ContextTest, StrategiesDoNotMix) {
 
 TEST_F(ContextTest, DefaultStrategyMustNotNest) {
   const Strategy standard = get_strategy();
-  const MirroredStrategy strategy = testing::mirrored(2);
+  const MirroredStrategy strategy = tests::mirrored(2);
   auto scope = strategy.scope();
   EXPECT_THAT(context_error([&] { auto inner = standard.scope(); }), HasSubstr("must not nest"));
   EXPECT_THAT(context_error([&] { standard.run([] {}); }), HasSubstr("must not nest"));
 }
 
 TEST_F(ContextTest, AnyStrategyMayBeEnteredInsideTheDefaultOne) {
-  const MirroredStrategy strategy = testing::mirrored(2);
+  const MirroredStrategy strategy = tests::mirrored(2);
   auto standard = get_strategy().scope();
   EXPECT_FALSE(in_cross_replica_context()) << "the default strategy's scope changes nothing";
   auto scope = strategy.scope();
@@ -111,14 +111,14 @@ TEST_F(ContextTest, DefaultStrategyRunsWhereItIs) {
 }
 
 TEST_F(ContextTest, RunInsideRunNamesTheRightCall) {
-  const MirroredStrategy strategy = testing::mirrored(2);
+  const MirroredStrategy strategy = tests::mirrored(2);
   EXPECT_THAT(context_error([&] { strategy.run([&] { strategy.run([] {}); }); }), HasSubstr("merge_call"));
   EXPECT_THAT(context_error([&] { strategy.run([&] { strategy.gather(at::ones({1}), 0); }); }),
               HasSubstr("all_gather"));
 }
 
 TEST_F(ContextTest, RunInsideMergeHasReplicasOfItsOwn) {
-  const MirroredStrategy strategy = testing::mirrored(2);
+  const MirroredStrategy strategy = tests::mirrored(2);
   const auto sum = strategy.run([&] {
     const auto merge = [](const Strategy& merged, const PerReplica<at::Tensor>& x) {
       const auto inner = [](const at::Tensor& own) { return get_replica_context().all_reduce("sum", own * 10); };
@@ -132,7 +132,7 @@ TEST_F(ContextTest, RunInsideMergeHasReplicasOfItsOwn) {
 }
 
 TEST_F(ContextTest, KeptContextsAnswerWithErrors) {
-  const MirroredStrategy strategy = testing::mirrored(2);
+  const MirroredStrategy strategy = tests::mirrored(2);
   ReplicaContext kept;
   strategy.run([&] {
     if (get_replica_context().replica_id_in_sync_group() == 0) kept = get_replica_context();
@@ -146,7 +146,7 @@ TEST_F(ContextTest, KeptContextsAnswerWithErrors) {
 }
 
 TEST_F(ContextTest, NullContextSaysWhereItCameFrom) {
-  const MirroredStrategy strategy = testing::mirrored(2);
+  const MirroredStrategy strategy = tests::mirrored(2);
   auto scope = strategy.scope();
   EXPECT_THAT(context_error([] { get_replica_context().merge_call([](const Strategy&) {}); }),
               HasSubstr("get_replica_context() was called in cross-replica context"));
@@ -154,7 +154,7 @@ TEST_F(ContextTest, NullContextSaysWhereItCameFrom) {
 
 TEST_F(ContextTest, SetStrategyHoldsUntilItIsSetAgain) {
   const OneDeviceStrategy first("CPU:0");
-  const MirroredStrategy second = testing::mirrored(2);
+  const MirroredStrategy second = tests::mirrored(2);
   set_strategy(first);
   EXPECT_EQ(get_strategy(), first);
   set_strategy(second);
@@ -168,7 +168,7 @@ TEST_F(ContextTest, SetStrategyHoldsUntilItIsSetAgain) {
 }
 
 TEST_F(ContextTest, UpdateVisitsEachCopyFromEitherContext) {
-  const MirroredStrategy strategy = testing::mirrored(2);
+  const MirroredStrategy strategy = tests::mirrored(2);
   auto scope = strategy.scope();
   const Variable variable(1.0, {.trainable = false});
   const auto add = [&](at::Tensor copy, double x) {
@@ -190,7 +190,7 @@ TEST_F(ContextTest, UpdateVisitsEachCopyFromEitherContext) {
 }
 
 TEST_F(ContextTest, ScopeInsideAnUpdateStaysInTheUpdate) {
-  const MirroredStrategy strategy = testing::mirrored(2);
+  const MirroredStrategy strategy = tests::mirrored(2);
   auto scope = strategy.scope();
   const Variable variable(1.0, {.trainable = false});
   strategy.extended().update(variable, [&](const at::Tensor&) {
@@ -202,7 +202,7 @@ TEST_F(ContextTest, ScopeInsideAnUpdateStaysInTheUpdate) {
 }
 
 TEST_F(ContextTest, LocalResultsOfAVariableAreItsCopies) {
-  const MirroredStrategy strategy = testing::mirrored(2);
+  const MirroredStrategy strategy = tests::mirrored(2);
   auto scope = strategy.scope();
   const Variable variable(1.0);
   EXPECT_EQ(strategy.local_results(variable).size(), 2u);

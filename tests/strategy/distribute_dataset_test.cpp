@@ -7,7 +7,8 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
 
 #include "lockstep/lockstep.h"
 #include "tests/strategy/replicas.h"
@@ -17,14 +18,14 @@ namespace lockstep {
 namespace {
 
 using data::AutoShardPolicy;
-using testing::Ids;
-using testing::ids_of;
-using testing::joined;
-using testing::joined_steps;
-using testing::mirrored;
-using testing::StepIds;
-using testing::steps_of;
-class DistributeDataset : public testing::ReplicasTest {};
+using tests::Ids;
+using tests::ids_of;
+using tests::joined;
+using tests::joined_steps;
+using tests::mirrored;
+using tests::StepIds;
+using tests::steps_of;
+class DistributeDataset : public tests::ReplicasTest {};
 
 TEST_F(DistributeDataset, DividesBatchesAndTheRemainder) {
   const auto dataset = mirrored(2).distribute_dataset(data::range(10).batch(4));
@@ -166,6 +167,8 @@ TEST_F(DistributeDataset, OptionsAreChecked) {
   EXPECT_THROW(strategy.distribute_datasets_from_function(
                    dataset_fn, {.replication_mode = InputReplicationMode::PerReplica, .place_dataset_on_device = true}),
                c10::ValueError);
+  EXPECT_THROW(strategy.distribute_dataset(batches, {.place_dataset_on_device = true}), c10::ValueError)
+      << "it would do nothing";
   EXPECT_THROW(strategy.distribute_dataset(batches, {.per_replica_buffer_size = -1}), c10::ValueError);
   EXPECT_THROW(strategy.make_input_fn_iterator(dataset_fn, InputReplicationMode::PerReplica), c10::ValueError);
 }
@@ -225,6 +228,23 @@ TEST_F(DistributeDataset, NumpyDatasetHasTheRowsOfAllTensors) {
     EXPECT_EQ(x[0].size(0), y[0].size(0));
   }
   EXPECT_EQ(rows, (std::vector<Ids>{{0, 1, 2, 3}, {4, 5}}));
+}
+
+// "Lists of Numpy arrays are stacked, as that is normal tf.data.Dataset behavior."
+TEST_F(DistributeDataset, NumpyDatasetStacksLists) {
+  const auto strategy = mirrored(2);
+  const std::vector<at::Tensor> list{at::arange(3), at::arange(3) + 10};
+  const auto rows = strategy.make_numpy_dataset(list).collect();
+  ASSERT_EQ(rows.size(), 2u) << "one element for each array of the list";
+  EXPECT_TRUE(rows[0].equal(list[0]));
+  EXPECT_TRUE(rows[1].equal(list[1]));
+  const auto nest = strategy.make_numpy_dataset(
+      std::map<std::string, std::vector<std::vector<at::Tensor>>>{{"x", {{list[0], list[1]}, {list[1], list[0]}}}});
+  EXPECT_TRUE(nest.collect().at(1).at("x").equal(at::stack({list[1], list[0]})));
+  const auto pairs = strategy.make_numpy_dataset(std::tuple{list, std::vector<int64_t>{7, 8}}).collect();
+  EXPECT_EQ(std::get<1>(pairs.at(1)).item<int64_t>(), 8);
+  EXPECT_THROW(strategy.make_numpy_dataset(std::vector{at::arange(3), at::arange(2)}), c10::ValueError);
+  EXPECT_THROW(strategy.make_numpy_dataset(std::vector<at::Tensor>{}), c10::ValueError);
 }
 
 TEST_F(DistributeDataset, ExceptionsComeOutAndLaterStepsGoOn) {

@@ -5,25 +5,26 @@
 
 #include "lockstep/data/rewrites/worker_pipeline.h"
 #include "lockstep/lockstep.h"
+#include "lockstep/strategy/input/step_reader.h"
 #include "tests/strategy/replicas.h"
 #include "tests/strategy/step_ids.h"
 
 namespace lockstep {
 namespace {
 
-using testing::ids_of;
-using testing::joined_steps;
-using testing::mirrored;
-using testing::rest_of;
-using testing::StepIds;
-using testing::steps_of;
+using tests::ids_of;
+using tests::joined_steps;
+using tests::mirrored;
+using tests::rest_of;
+using tests::StepIds;
+using tests::steps_of;
 
-class InputPositions : public testing::ReplicasTest {};
+class InputPositions : public tests::ReplicasTest {};
 
 TEST_F(InputPositions, GoOnWhereTheyWereTaken) {
   const auto shuffled = data::range(50).shuffle(50, {.seed = 7}).batch(8);
   const auto dataset = mirrored(2).distribute_dataset(shuffled);
-  steps_of(dataset);  // the second epoch is looked at
+  steps_of(dataset);  // the test is about the second epoch
   auto iterator = dataset.iterator();
   for (int step = 0; step < 3; ++step) iterator.get_next();
   const InputPosition position = InputPosition::parse(iterator.position().str());
@@ -94,7 +95,7 @@ std::vector<std::set<int64_t>> steps_of_workers(const data::NodePtr& dataset, in
 }
 
 TEST_F(InputPositions, HoldForAnotherNumberOfWorkers) {
-  const auto dataset = data::range(41).shuffle(41, {.seed = 3}).batch(6).node();
+  const auto dataset = data::detail::node_of(data::range(41).shuffle(41, {.seed = 3}).batch(6));
   const auto expected = steps_of_workers(dataset, 1, 2);
   EXPECT_EQ(expected.size(), 5u);
   for (const int64_t num_workers : {2, 3}) EXPECT_EQ(steps_of_workers(dataset, num_workers, 2), expected);

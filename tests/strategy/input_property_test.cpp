@@ -13,7 +13,7 @@
 #include "lockstep/data/sources.h"
 #include "lockstep/data/sources/reader.h"
 #include "lockstep/data/transforms.h"
-#include "lockstep/strategy/distributed_input.h"
+#include "lockstep/strategy/input/step_reader.h"
 
 namespace lockstep {
 namespace {
@@ -44,7 +44,7 @@ std::ostream& operator<<(std::ostream& out, const Point& point) {
 /// What all workers read together.
 struct Delivered {
   Sizes sizes;
-  /// How often each id came.
+  /// How often each id was delivered.
   Ids times;
 };
 
@@ -92,7 +92,7 @@ Sizes sizes_of_even_split(const Point& point) {
   return sizes;
 }
 
-/// The pieces that a worker cuts `rows` rows of its own into. Those of size 0 need no row, also after the last one.
+/// The pieces that a worker divides `rows` rows of its own into. There may be pieces of size 0 after the last row.
 Ids pieces_of_worker(const Point& point, int64_t index, int64_t rows) {
   const Ids table = data::detail::batch_sizes_for_worker(point.batch, point.worker(index));
   Ids pieces;
@@ -103,7 +103,7 @@ Ids pieces_of_worker(const Point& point, int64_t index, int64_t rows) {
   return pieces;
 }
 
-/// Each worker cuts the rows that it has by itself; those that have none left get nothing until all are through.
+/// Each worker divides its own rows. Workers that have none left get nothing until all have ended.
 Sizes sizes_of_own_rows(const Point& point, const Ids& rows) {
   std::vector<Ids> pieces;
   size_t most = 0;
@@ -122,7 +122,7 @@ Sizes sizes_of_own_rows(const Point& point, const Ids& rows) {
   return sizes;
 }
 
-/// Calls `check` for every point of the grid; of the larger ones, in builds that are slow, for some.
+/// Calls `check` for every point of the grid; in slow builds for every LOCKSTEP_GRID_STRIDE-th point.
 void for_each_point(int64_t max_workers, const std::function<void(const Point&)>& check) {
   int64_t number = 0;
   for (int64_t workers = 1; workers <= max_workers; ++workers) {
@@ -142,7 +142,7 @@ NodePtr batches(NodePtr elements, const Point& point, AutoShardPolicy policy) {
                                     {.auto_shard_policy = policy});
 }
 
-/// What a lone replica gets: whole batches.
+/// The sizes for a single replica: whole batches.
 Sizes sizes_of_batches(const Point& point) {
   Sizes sizes;
   for (int64_t start = 0; start < point.elements; start += point.batch) {
@@ -153,7 +153,7 @@ Sizes sizes_of_batches(const Point& point) {
 
 TEST(InputProperty, WorkersShareElements) {
   for_each_point(3, [&](const Point& point) {
-    // Both are the same for a range, so each has half of the grid.
+    // Both policies give the same result for a range, so each is tested on half of the grid.
     const auto policy = (point.batch + point.elements) % 2 == 0 ? AutoShardPolicy::Auto : AutoShardPolicy::Data;
     const auto delivered = deliver(batches(data::detail::make_range(0, point.elements, 1), point, policy), point);
     EXPECT_EQ(delivered.times, Ids(point.elements, 1)) << point;
@@ -216,7 +216,7 @@ NodePtr files_of(const Ids& sizes) {
     first += size;
   }
   return data::detail::make_reader(
-      data::from_vector(names).node(),
+      data::detail::node_of(data::from_vector(names)),
       {.name = "numbers_of_files",
        .open = [](const std::string& name) { return std::make_unique<NumbersOfFile>(name); },
        .spec = data::detail::static_spec<int64_t>()});

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-using testing::mirrored;
+using tests::mirrored;
 
 template <class BatchSize>
 constexpr bool kTakesBatchSize = requires(const at::Tensor& loss, BatchSize size) {
@@ -21,7 +21,7 @@ constexpr bool kTakesBatchSize = requires(const at::Tensor& loss, BatchSize size
 static_assert(kTakesBatchSize<int> && kTakesBatchSize<int64_t>);
 static_assert(!kTakesBatchSize<double> && !kTakesBatchSize<float>, "a number of examples is a whole number");
 
-class LossesTest : public testing::ReplicasTest {};
+class LossesTest : public tests::ReplicasTest {};
 
 TEST_F(LossesTest, PartsOfReplicasAddUpToTheMeanOfTheBatch) {
   const at::Tensor batch = at::rand({7, 2}, at::kDouble);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <random>
 #include <string>
 #include <tuple>
@@ -8,20 +9,22 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "lockstep/strategy/cross_device_ops.h"
-#include "lockstep/strategy/one_device.h"
-#include "lockstep/strategy/reduce_value.h"
+#include "lockstep/strategy/extended.h"
+#include "lockstep/strategy/reduce/cross_device_ops.h"
+#include "lockstep/strategy/reduce/reduce_value.h"
+#include "lockstep/strategy/reduce/tree_reduce.h"
+#include "lockstep/strategy/strategies/one_device.h"
 #include "tests/strategy/replicas.h"
 
 namespace lockstep {
 namespace {
 
-using testing::mirrored;
+using tests::mirrored;
 
 constexpr std::array kTypes{at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kInt,
                             at::kLong,  at::kShort,  at::kChar, at::kByte};
 
-/// Values of several replicas, and what is asked of them.
+/// Values of several replicas, and their reduction.
 struct ReduceArguments {
   std::vector<at::Tensor> values;
   std::vector<int64_t> axes;
@@ -31,7 +34,7 @@ struct ReduceArguments {
   ReduceAxis axis() const { return has_axis ? ReduceAxis(axes) : ReduceAxis(); }
 };
 
-class ReduceTest : public testing::ReplicasTest {
+class ReduceTest : public tests::ReplicasTest {
  protected:
   int pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
 
@@ -61,7 +64,7 @@ class ReduceTest : public testing::ReplicasTest {
     return arguments;
   }
 
-  /// The reduction of the concatenation of all values, or of their stack where the first axis stays.
+  /// The reduction of the concatenation of all values, or of their stack if the first axis is not reduced.
   static at::Tensor plain(ReduceOp op, const ReduceArguments& arguments) {
     const at::ScalarType type = arguments.values[0].scalar_type();
     const bool nothing_to_divide = !arguments.has_axis && arguments.values.size() == 1;
@@ -142,7 +145,7 @@ TEST_F(ReduceTest, NothingAlongTheAxis) {
 TEST_F(ReduceTest, KeepsTheStructure) {
   const MirroredStrategy strategy = mirrored(2);
   const auto values = strategy.run([] {
-    const at::Tensor own = at::full({2}, testing::replica_id() + 1.0);
+    const at::Tensor own = at::full({2}, tests::replica_id() + 1.0);
     return std::tuple(own, std::map<std::string, at::Tensor>{{"a", own * 10}}, std::vector<at::Tensor>{own});
   });
   const auto [first, map, list] = strategy.reduce("sum", values, 0);
@@ -230,6 +233,96 @@ TEST_F(ReduceTest, EveryImplementationGivesTheSameBits) {
   EXPECT_THROW(NcclAllReduce().reduce("sum", value, Destinations("CPU:0")), c10::ValueError);
   EXPECT_THROW(HierarchicalCopyAllReduce(-1), c10::ValueError);
   EXPECT_THROW(Destinations(""), c10::ValueError);
+}
+
+/// Counts its reductions.
+class CountingCopies final : public HierarchicalCopyAllReduce {
+ public:
+  using HierarchicalCopyAllReduce::HierarchicalCopyAllReduce;
+  mutable int count = 0;
+
+ protected:
+  at::Tensor do_reduce(ReduceOp op, at::ArrayRef<at::Tensor> components, c10::Device device) const override {
+    ++count;
+    return HierarchicalCopyAllReduce::do_reduce(op, components, device);
+  }
+};
+
+TEST_F(ReduceTest, BatchesAreReducedInPacks) {
+  std::vector<CrossDeviceOps::ValueAndDestinations> batch;
+  std::vector<at::Tensor> expected;
+  for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{{2, 3}, {}, {0}, {5}}) {
+    std::vector<at::Tensor> values;
+    for (int r = 0; r < 3; ++r) values.push_back(at::randn(shape));
+    expected.push_back(detail::tree_reduce(ReduceOp::Mean, values));
+    batch.emplace_back(PerReplica<at::Tensor>(values), Destinations("CPU:0"));
+  }
+  const std::vector<at::Tensor> integers(3, at::full({2}, 7, at::kLong));
+  expected.push_back(at::full({2}, 7.0, at::kDouble));
+  batch.emplace_back(PerReplica<at::Tensor>(integers), Destinations("CPU:0"));
+  for (const auto& [num_packs, reductions] : {std::pair{0, 5}, {1, 2}, {2, 4}, {3, 4}, {100, 2}}) {
+    const CountingCopies ops(num_packs);
+    const auto reduced = ops.batch_reduce("mean", batch);
+    ASSERT_EQ(reduced.size(), expected.size());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_TRUE(reduced[i][0].equal(expected[i])) << "num_packs=" << num_packs << " value " << i;
+    }
+    EXPECT_EQ(ops.count, reductions) << "num_packs=" << num_packs;
+  }
+}
+
+TEST_F(ReduceTest, HierarchicalCopiesCrossBetweenHalvesOnce) {
+  EXPECT_EQ(detail::hierarchical_sources(1), (std::vector<size_t>{0}));
+  EXPECT_EQ(detail::hierarchical_sources(2), (std::vector<size_t>{0, 0}));
+  EXPECT_EQ(detail::hierarchical_sources(8), (std::vector<size_t>{0, 0, 0, 0, 0, 4, 4, 4}));
+  EXPECT_EQ(detail::hierarchical_sources(6), (std::vector<size_t>{0, 0, 0, 0, 0, 4}));
+}
+
+struct Metrics {
+  at::Tensor loss;
+  int64_t count = 0;
+  std::vector<at::Tensor> parts;
+};
+
+TEST_F(ReduceTest, StructsAndOptionalsKeepTheirType) {
+  const MirroredStrategy strategy = mirrored(2);
+  const auto metrics = strategy.run([] {
+    const double id = tests::replica_id() + 1;
+    return Metrics{at::full({2}, id), tests::replica_id() + 3, {at::full({1}, id * 10)}};
+  });
+  const Metrics sum = strategy.reduce("sum", metrics);
+  EXPECT_TRUE(sum.loss.equal(at::full({2}, 3.0)));
+  EXPECT_EQ(sum.count, 7);
+  EXPECT_TRUE(sum.parts.at(0).equal(at::full({1}, 30.0)));
+  EXPECT_THROW(strategy.reduce("mean", metrics), c10::TypeError) << "the mean of integers is no integer";
+  const auto [first, maximum] = strategy.run([] {
+    return std::pair(std::optional<at::Tensor>(at::full({2}, tests::replica_id() + 1.0)), std::optional<double>());
+  });
+  const std::optional<at::Tensor> reduced = strategy.reduce("sum", first);
+  ASSERT_TRUE(reduced.has_value());
+  EXPECT_TRUE(reduced->equal(at::full({2}, 3.0)));
+  EXPECT_FALSE(strategy.reduce("max", maximum).has_value());
+  const auto some = strategy.run(
+      [] { return tests::replica_id() == 0 ? std::optional<at::Tensor>() : std::optional<at::Tensor>(at::ones({})); });
+  EXPECT_THROW(strategy.reduce("sum", some), c10::ValueError);
+  const std::optional<at::Tensor> gathered = strategy.gather(first, 0);
+  EXPECT_TRUE(gathered->equal(at::tensor({1.0f, 1.0f, 2.0f, 2.0f})));
+  const Metrics same{at::ones({2}), 1, {}};
+  EXPECT_TRUE(strategy.reduce("max", same).loss.equal(at::ones({2}))) << "a struct that is the same on all replicas";
+}
+
+TEST_F(ReduceTest, BatchReduceToTakesPlainTensors) {
+  const MirroredStrategy strategy = mirrored(2);
+  const PerReplica<at::Tensor> own{at::full({2}, 1.0), at::full({2}, 3.0)};
+  const at::Tensor same = at::full({1}, 5.0);
+  const auto means = strategy.extended().batch_reduce_to("mean", {{own, "CPU:0"}, {same, "CPU:1"}, {own, own}});
+  ASSERT_EQ(means.size(), 3);
+  EXPECT_TRUE(means[0][0].equal(at::full({2}, 2.0)));
+  EXPECT_TRUE(means[1][0].equal(same));
+  EXPECT_EQ(means[2].size(), 2);
+  EXPECT_THROW(strategy.extended().batch_reduce_to("sum", {{same, "CPU:0"}}), c10::ValueError);
+  const std::vector<std::pair<PerReplica<at::Tensor>, Destinations>> pairs{{own, Destinations("CPU:0")}};
+  EXPECT_TRUE(strategy.extended().batch_reduce_to("sum", pairs)[0][0].equal(at::full({2}, 4.0)));
 }
 
 }  // namespace

@@ -1,23 +1,28 @@
+#include <atomic>
 #include <map>
 #include <optional>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/strategy/access.h"
 #include "lockstep/strategy/replica_context.h"
+#include "lockstep/strategy/strategy_impl.h"
 #include "tests/strategy/replicas.h"
 
 namespace lockstep {
 namespace {
 
-using testing::mirrored;
-using testing::replica_id;
+using tests::mirrored;
+using tests::replica_id;
 
-class ReplicaCollectivesTest : public testing::ReplicasTest {};
+class ReplicaCollectivesTest : public tests::ReplicasTest {};
 
 /// Numbers that differ for each replica.
 at::Tensor own_numbers(int64_t count, int replica) {
@@ -126,6 +131,71 @@ TEST_F(ReplicaCollectivesTest, GradientOfUnevenGatherIsTheOwnSliceOfTheSum) {
   }
 }
 
+TEST_F(ReplicaCollectivesTest, GradientsHaveGradients) {
+  const MirroredStrategy strategy = mirrored(3);
+  strategy.run([] {
+    // y is the sum of x³ over replicas on each of them, and all of them sum y²: the gradient of 3·y² is 6·y·3·x².
+    const double own = replica_id() + 1.0;
+    at::Tensor x = at::full({}, own, at::kDouble).set_requires_grad(true);
+    const at::Tensor y = get_replica_context().all_reduce("sum", x.pow(3));
+    const at::Tensor slope = torch::autograd::grad({y.pow(2)}, {x}, {}, {}, /*create_graph=*/true)[0];
+    const double total = 1 + 8 + 27;
+    EXPECT_NEAR(slope.item<double>(), 18 * total * own * own, 1e-9);
+    const at::Tensor curvature = torch::autograd::grad({slope}, {x})[0];
+    // Each replica differentiates the sum of all slopes: Σ_r 18·y·x_r², with dy/dx = 3·x².
+    EXPECT_NEAR(curvature.item<double>(), 3 * own * own * 18 * (1 + 4 + 9) + 36 * total * own, 1e-9);
+  });
+}
+
+TEST_F(ReplicaCollectivesTest, GradientsOfGathersHaveGradients) {
+  const MirroredStrategy strategy = mirrored(2);
+  strategy.run([] {
+    const int id = replica_id();
+    at::Tensor x = at::full({id + 1}, id + 2.0, at::kDouble).set_requires_grad(true);
+    const at::Tensor all = get_replica_context().all_gather(x, 0);
+    const at::Tensor slope = torch::autograd::grad({all.pow(3).sum()}, {x}, {}, {}, true)[0];
+    EXPECT_TRUE(at::allclose(slope, 2 * 3 * x.detach().pow(2))) << "both replicas add their cubes";
+    const at::Tensor curvature = torch::autograd::grad({slope.sum()}, {x})[0];
+    EXPECT_TRUE(at::allclose(curvature, 2 * 6 * x.detach())) << curvature;
+  });
+}
+
+TEST_F(ReplicaCollectivesTest, BackwardMayOutliveTheStrategy) {
+  at::Tensor loss;
+  {
+    const MirroredStrategy strategy = mirrored(2);
+    const auto losses = strategy.run([] {
+      const at::Tensor x = at::ones({2}).set_requires_grad(true);
+      return get_replica_context().all_reduce("sum", x).sum();
+    });
+    loss = losses[0];
+  }
+  EXPECT_THROW(loss.backward(), CollectiveError) << "the other replica is gone";
+}
+
+TEST_F(ReplicaCollectivesTest, BackwardHasTheTimeoutOfItsCall) {
+  const MirroredStrategy strategy = mirrored(2);
+  std::atomic<bool> late = false;
+  const auto step = [&] {
+    const at::Tensor x = at::ones({2}).set_requires_grad(true);
+    const at::Tensor sum = get_replica_context().all_reduce("sum", x, {.timeout_seconds = 0.05});
+    if (replica_id() == 1) {
+      while (!late) std::this_thread::yield();
+      return;
+    }
+    try {
+      sum.sum().backward();
+    } catch (const CollectiveError& error) {
+      EXPECT_NE(std::string(error.what()).find("timeout=0.05 s"), std::string::npos) << error.what();
+      late = true;
+      throw;
+    }
+    ADD_FAILURE() << "replica 1 takes no part";
+    late = true;
+  };
+  EXPECT_THROW(strategy.run(step), CollectiveError);
+}
+
 TEST_F(ReplicaCollectivesTest, MinAndMaxHaveNoGradient) {
   const MirroredStrategy strategy = mirrored(2);
   EXPECT_THROW(strategy.run([] {
@@ -179,6 +249,36 @@ TEST_F(ReplicaCollectivesTest, OptionsAreHints) {
   }
   EXPECT_THROW(strategy.run([] { get_replica_context().all_reduce("sum", 1, {.bytes_per_pack = -1}); }),
                c10::ValueError);
+}
+
+TEST_F(ReplicaCollectivesTest, PacksAreCollectivesOfTheirOwn) {
+  const MirroredStrategy strategy = mirrored(2);
+  const auto num_calls = [&](int64_t bytes_per_pack) {
+    const comm::Recorder& recorder = detail::Access::impl(strategy).rendezvous().recorder();
+    const auto last = [&] {
+      const auto entries = recorder.entries(0);
+      return entries.empty() ? 0 : entries.back().sequence;
+    };
+    const auto before = last();
+    strategy.run([&] {
+      const std::vector<at::Tensor> four(4, at::ones({2}));  // 8 bytes each
+      get_replica_context().all_reduce("sum", four, {.bytes_per_pack = bytes_per_pack});
+    });
+    return last() - before;
+  };
+  EXPECT_EQ(num_calls(0), 1u);
+  EXPECT_EQ(num_calls(1), 4u);
+  EXPECT_EQ(num_calls(8), 2u) << "a pack is closed when it is larger";
+  EXPECT_EQ(num_calls(1000), 1u);
+}
+
+TEST_F(ReplicaCollectivesTest, NcclCannotCarryTensorsOfTheCpu) {
+  const MirroredStrategy strategy = mirrored(2);
+  EXPECT_THROW(strategy.run([] { get_replica_context().all_reduce("sum", at::ones({2}), {.implementation = "nccl"}); }),
+               c10::ValueError);
+  EXPECT_THROW(strategy.run([] { get_replica_context().all_gather(at::ones({2}), 0, {.implementation = "nccl"}); }),
+               c10::ValueError);
+  EXPECT_EQ(strategy.run([] { return get_replica_context().all_reduce("sum", 1, {.implementation = "ring"}); })[0], 2);
 }
 
 }  // namespace

@@ -6,15 +6,18 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <typeinfo>
 #include <vector>
 
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "lockstep/lockstep.h"
+#include "lockstep/strategy/access.h"
 #include "lockstep/strategy/strategy_impl.h"
 #include "tests/strategy/replicas.h"
 
@@ -22,7 +25,7 @@ namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::replica_id;
+using tests::replica_id;
 
 constexpr int kReplicas = 3;
 
@@ -40,7 +43,7 @@ void sleep_randomly() {
 }
 
 TEST_F(ReplicaThreadsTest, ErrorOfOneReplicaFreesTheOthersAndKeepsItsType) {
-  const MirroredStrategy strategy = testing::mirrored(kReplicas);
+  const MirroredStrategy strategy = tests::mirrored(kReplicas);
   for (int failing = 0; failing < kReplicas; ++failing) {
     try {
       strategy.run([&] {
@@ -60,7 +63,7 @@ TEST_F(ReplicaThreadsTest, ErrorOfOneReplicaFreesTheOthersAndKeepsItsType) {
 }
 
 TEST_F(ReplicaThreadsTest, AnyExceptionReachesTheCallerAsItIs) {
-  const MirroredStrategy strategy = testing::mirrored(kReplicas);
+  const MirroredStrategy strategy = tests::mirrored(kReplicas);
   EXPECT_THROW(strategy.run([] {
     if (replica_id() == 2) throw std::out_of_range("mine");
     sum_of_ones();
@@ -70,15 +73,45 @@ TEST_F(ReplicaThreadsTest, AnyExceptionReachesTheCallerAsItIs) {
   EXPECT_THROW(strategy.run([] { throw 5; }), int);
 }
 
+TEST_F(ReplicaThreadsTest, ErrorsOfLibTorchKeepTheirBacktrace) {
+  const MirroredStrategy strategy;
+  try {
+    strategy.run([] { TORCH_CHECK(replica_id() != 1, "the user's own error"); });
+    FAIL();
+  } catch (const c10::Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the user's own error"));
+    EXPECT_THAT(error.what(), HasSubstr("frame #0"));
+  }
+}
+
+/// Throws on one rank inside a collective, so that the others fail because of it.
+TEST_F(ReplicaThreadsTest, TheCauseIsThrownAndNotItsConsequence) {
+  const MirroredStrategy strategy;
+  for (int i = 0; i < 50; ++i) {
+    try {
+      strategy.run([&] {
+        int mine = 0;
+        detail::merge_rendezvous(detail::Access::impl(strategy), replica_id(), "test", &mine, typeid(int),
+                                 [](c10::ArrayRef<void*>) {
+                                   if (replica_id() == 2) throw std::invalid_argument("the cause");
+                                 });
+      });
+      FAIL();
+    } catch (const std::exception& error) {
+      ASSERT_STREQ(error.what(), "the cause") << "try " << i;
+    }
+  }
+}
+
 TEST_F(ReplicaThreadsTest, ErrorInAMergeReachesTheCaller) {
-  const MirroredStrategy strategy = testing::mirrored(kReplicas);
+  const MirroredStrategy strategy = tests::mirrored(kReplicas);
   EXPECT_THROW(
       strategy.run([] { get_replica_context().merge_call([](const Strategy&) { throw std::domain_error("merge"); }); }),
       std::domain_error);
 }
 
 TEST_F(ReplicaThreadsTest, DifferentCollectivesAreAnErrorOnAll) {
-  const MirroredStrategy strategy = testing::mirrored(kReplicas);
+  const MirroredStrategy strategy = tests::mirrored(kReplicas);
   EXPECT_THROW(strategy.run([] {
     const ReplicaContext context = get_replica_context();
     if (replica_id() == 1) return context.all_gather(at::ones({4}), 0);
@@ -93,14 +126,14 @@ TEST_F(ReplicaThreadsTest, DifferentCollectivesAreAnErrorOnAll) {
 }
 
 TEST_F(ReplicaThreadsTest, ReplicaThatReturnsEarlyIsAnErrorOnTheOthers) {
-  const MirroredStrategy strategy = testing::mirrored(kReplicas);
+  const MirroredStrategy strategy = tests::mirrored(kReplicas);
   for (int early = 0; early < kReplicas; ++early) {
     EXPECT_THROW(strategy.run([&] { return replica_id() == early ? at::ones({4}) : sum_of_ones(); }), CollectiveError);
   }
 }
 
 TEST_F(ReplicaThreadsTest, DifferentNumbersOfMergesAreAnError) {
-  const MirroredStrategy strategy = testing::mirrored(kReplicas);
+  const MirroredStrategy strategy = tests::mirrored(kReplicas);
   EXPECT_THROW(strategy.run([] {
     for (int i = 0; i <= replica_id(); ++i) get_replica_context().merge_call([](const Strategy&) {});
   }),
@@ -108,7 +141,7 @@ TEST_F(ReplicaThreadsTest, DifferentNumbersOfMergesAreAnError) {
 }
 
 TEST_F(ReplicaThreadsTest, ThreadLocalStateIsTheCallers) {
-  const MirroredStrategy strategy = testing::mirrored(kReplicas);
+  const MirroredStrategy strategy = tests::mirrored(kReplicas);
   const auto all = [&](auto&& query) {
     const PerReplica<bool> answers = strategy.run(query);
     return std::all_of(answers.begin(), answers.end(), [](bool yes) { return yes; });
@@ -132,7 +165,7 @@ TEST_F(ReplicaThreadsTest, ThreadLocalStateIsTheCallers) {
   EXPECT_TRUE(all([] { return !at::autocast::is_cpu_enabled(); }));
 }
 
-/// What each replica draws in one run, whatever the timing.
+/// The random numbers that each replica draws in one run; they do not depend on timing.
 std::vector<at::Tensor> draw(const Strategy& strategy) {
   return strategy.local_results(strategy.run([] {
     sleep_randomly();
@@ -143,7 +176,7 @@ std::vector<at::Tensor> draw(const Strategy& strategy) {
 }
 
 TEST_F(ReplicaThreadsTest, RandomNumbersFollowSeedAndReplicaAndNotTime) {
-  const MirroredStrategy strategy = testing::mirrored(kReplicas);
+  const MirroredStrategy strategy = tests::mirrored(kReplicas);
   torch::manual_seed(7);
   const auto first = draw(strategy);
   const auto second = draw(strategy);
@@ -164,23 +197,23 @@ TEST_F(ReplicaThreadsTest, RandomNumbersFollowSeedAndReplicaAndNotTime) {
 
 TEST_F(ReplicaThreadsTest, SameSeedSameNumbersUnderAnotherStrategyOfTheSameSize) {
   torch::manual_seed(3);
-  const auto first = draw(testing::mirrored(kReplicas));
+  const auto first = draw(tests::mirrored(kReplicas));
   torch::manual_seed(3);
-  const auto second = draw(testing::mirrored(kReplicas));
+  const auto second = draw(tests::mirrored(kReplicas));
   for (int replica = 0; replica < kReplicas; ++replica) EXPECT_TRUE(at::equal(first[replica], second[replica]));
 }
 
 TEST_F(ReplicaThreadsTest, EachReplicaHasItsShareOfTheCores) {
-  const MirroredStrategy strategy = testing::mirrored(kReplicas);
+  const MirroredStrategy strategy = tests::mirrored(kReplicas);
   const int before = at::get_num_threads();
-  const int share = strategy.impl().threads_per_replica();
+  const int share = detail::Access::impl(strategy).threads_per_replica();
   const PerReplica<int> threads = strategy.run([] { return at::get_num_threads(); });
   for (int number : threads) EXPECT_EQ(number, share);
   EXPECT_EQ(at::get_num_threads(), before) << "the caller has its own number back";
 }
 
 TEST_F(ReplicaThreadsTest, RunsFromSeveralThreadsTakeTurns) {
-  const MirroredStrategy strategy = testing::mirrored(kReplicas);
+  const MirroredStrategy strategy = tests::mirrored(kReplicas);
   std::atomic<int> inside{0};
   std::atomic<bool> overlapped{false};
   const auto caller = [&](float value) {
@@ -202,7 +235,7 @@ TEST_F(ReplicaThreadsTest, RunsFromSeveralThreadsTakeTurns) {
 }
 
 TEST_F(ReplicaThreadsTest, ReplicasOfOneRunAreDifferentThreads) {
-  const MirroredStrategy strategy = testing::mirrored(kReplicas);
+  const MirroredStrategy strategy = tests::mirrored(kReplicas);
   const auto ids = strategy.run([] { return std::this_thread::get_id(); });
   EXPECT_EQ(ids[0], std::this_thread::get_id()) << "replica 0 runs on the caller's thread";
   EXPECT_NE(ids[1], ids[2]);
@@ -211,27 +244,60 @@ TEST_F(ReplicaThreadsTest, ReplicasOfOneRunAreDifferentThreads) {
 
 TEST_F(ReplicaThreadsTest, ThousandStrategiesComeAndGo) {
   for (int i = 0; i < 1000; ++i) {
-    const MirroredStrategy strategy = testing::mirrored(kReplicas);
+    const MirroredStrategy strategy = tests::mirrored(kReplicas);
     if (i % 100 == 0) {
       ASSERT_EQ(strategy.run(sum_of_ones)[0][0].item<float>(), kReplicas);
     }
   }
 }
 
-TEST_F(ReplicaThreadsTest, StrategyEndsWhileItsThreadsSleep) {
-  auto strategy = std::make_unique<MirroredStrategy>();
-  strategy->run([] {});
+std::atomic<int> num_ended_threads{0};
+
+/// Counts the end of the thread that it is a variable of.
+struct CountsThreadEnd {
+  ~CountsThreadEnd() { ++num_ended_threads; }
+};
+
+TEST_F(ReplicaThreadsTest, SleepingThreadsEndWithTheStrategy) {
+  auto strategy = std::make_unique<MirroredStrategy>(tests::mirrored(kReplicas));
+  strategy->run([] {
+    thread_local CountsThreadEnd counts;
+    return static_cast<void>(counts);
+  });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(num_ended_threads, 0);
   strategy.reset();
+  EXPECT_EQ(num_ended_threads, kReplicas - 1) << "replica 0 is on the calling thread";
 }
 
 TEST_F(ReplicaThreadsTest, HandlesKeepTheStrategyAlive) {
   std::optional<Strategy> copy;
   {
-    const MirroredStrategy strategy = testing::mirrored(kReplicas);
+    const MirroredStrategy strategy = tests::mirrored(kReplicas);
     copy = strategy;
   }
   EXPECT_EQ(copy->run(sum_of_ones)[1][0].item<float>(), kReplicas);
+}
+
+TEST_F(ReplicaThreadsTest, AutocastAroundRunsUsesPresentWeights) {
+  const MirroredStrategy strategy = tests::mirrored(kReplicas);
+  std::vector<at::Tensor> weights;
+  for (int i = 0; i < kReplicas; ++i) weights.push_back(at::ones({4, 4}).requires_grad_());
+  at::autocast::set_cpu_enabled(true);
+  for (int value = 1; value <= 3; ++value) {
+    {
+      const at::NoGradGuard no_grad;
+      for (const at::Tensor& weight : weights) weight.fill_(value);
+    }
+    const auto products = strategy.local_results(strategy.run([&] {
+      const at::Tensor product = at::linear(at::ones({1, 4}), weights[replica_id()]);
+      EXPECT_EQ(product.scalar_type(), at::kBFloat16);
+      return product;
+    }));
+    for (const at::Tensor& product : products) EXPECT_EQ(product[0][0].item<float>(), 4.0F * value);
+  }
+  at::autocast::set_cpu_enabled(false);
+  at::autocast::clear_cache();
 }
 
 }  // namespace

@@ -7,12 +7,12 @@
 
 #include "lockstep/device/logical_devices.h"
 #include "lockstep/strategy/context.h"
-#include "lockstep/strategy/mirrored.h"
 #include "lockstep/strategy/replica_context.h"
+#include "lockstep/strategy/strategies/mirrored.h"
 
-namespace lockstep::testing {
+namespace lockstep::tests {
 
-/// Has five logical CPUs for strategies of up to five replicas.
+/// Sets up five logical CPUs, for strategies of up to five replicas.
 class ReplicasTest : public ::testing::Test {
  protected:
   static constexpr int kMaxReplicas = 5;
@@ -31,7 +31,7 @@ inline MirroredStrategy mirrored(int replicas) {
   return MirroredStrategy(devices);
 }
 
-/// The number of the replica that calls it.
+/// Returns the index of the calling replica.
 inline int replica_id() { return get_replica_context().replica_id_in_sync_group(); }
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::tests

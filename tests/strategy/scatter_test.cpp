@@ -4,20 +4,22 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/strategy/variable.h"
+#include "lockstep/strategy/strategies/central_storage.h"
+#include "lockstep/strategy/strategies/one_device.h"
+#include "lockstep/strategy/variable/variable.h"
 #include "tests/strategy/replicas.h"
 
 namespace lockstep {
 namespace {
 
-using testing::mirrored;
-using testing::replica_id;
+using tests::mirrored;
+using tests::replica_id;
 
 using RowWrite = const Variable& (Variable::*)(const IndexedSlices&) const;
 
 at::Tensor rows(std::initializer_list<double> values) { return at::tensor(values, at::kDouble); }
 
-class ScatterTest : public testing::ReplicasTest {
+class ScatterTest : public tests::ReplicasTest {
  protected:
   static Variable make(const Strategy& strategy, VariableAggregation aggregation,
                        VariableSynchronization synchronization = VariableSynchronization::OnWrite) {
@@ -66,6 +68,26 @@ TEST_F(ScatterTest, OutsideOfReplicasAllCopiesTakeTheRows) {
   expect_copies(variable, {rows({4, 6, 10}), rows({4, 6, 10})});
   variable.scatter_mul({at::tensor({0, 0}), rows({2, 3}), {3}});
   expect_copies(variable, {rows({24, 6, 10}), rows({24, 6, 10})});
+}
+
+TEST_F(ScatterTest, QuotientsOfIntegersAreTruncated) {
+  const MirroredStrategy two = mirrored(2);
+  const CentralStorageStrategy central({"CPU:0", "CPU:1"});
+  const OneDeviceStrategy one("CPU:0");
+  const IndexedSlices divisors{at::tensor({0, 1, 2, 2}), at::tensor({2, 2, 2, -3}), {3}};
+  for (const Strategy* strategy : std::initializer_list<const Strategy*>{&two, &central, &one}) {
+    const Scope scope = strategy->scope();
+    const Variable variable(at::tensor({7, -7, 13}), {.aggregation = VariableAggregation::OnlyFirstReplica});
+    variable.scatter_div(divisors);
+    for (const at::Tensor& copy : variable.components()) {
+      EXPECT_TRUE(copy.equal(at::tensor({3, -3, -2}))) << strategy->type_name() << ": " << copy;
+    }
+    EXPECT_THROW(variable.scatter_div({at::tensor({0}), at::tensor({0}), {3}}), c10::ValueError);
+  }
+  const Scope scope = two.scope();
+  const Variable in_replicas(at::tensor({9}), {.aggregation = VariableAggregation::Sum});
+  two.run([&] { in_replicas.scatter_div({at::tensor({0}), at::tensor({2}), {1}}); });
+  EXPECT_EQ(in_replicas.components()[1].item<int64_t>(), 2) << "9 / 2 / 2";
 }
 
 TEST_F(ScatterTest, WhatCannotBeScattered) {

@@ -6,12 +6,12 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "lockstep/lockstep.h"
 
 /// What the examples of several API pages read.
-namespace lockstep::testing {
+namespace lockstep::tests {
 
 /// Record files "1.tfr" to "4.tfr" in a folder of this process; file k has k records, the numbers from 10 k on.
 class RecordFiles {
@@ -49,4 +49,4 @@ inline data::Dataset<at::Tensor> dataset_fn(const InputContext& input_context) {
   return d.shard(input_context.num_input_pipelines, input_context.input_pipeline_id);
 }
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::tests

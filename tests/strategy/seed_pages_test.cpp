@@ -1,10 +1,10 @@
-// The examples that are printed on the API pages, and what they print. Logical CPUs stand in place of GPUs.
+// The examples of the API pages, and what they print. Logical CPUs replace GPUs.
 
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "lockstep/lockstep.h"
 #include "tests/strategy/shown.h"
@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-using testing::shown;
+using tests::shown;
 
 class SeedPages : public ::testing::Test {
  protected:
@@ -73,7 +73,7 @@ TEST_F(SeedPages, RunWithConstantTensor) {
             "<tf.Tensor: shape=(), dtype=float32, numpy=6.0>");
 }
 
-// The page prints the number that both replicas return as one tensor; in lockstep each replica's number is kept.
+// The page prints the number that both replicas return as one tensor; lockstep returns each replica's number.
 TEST_F(SeedPages, RunWithDistributedValues) {
   const auto run = [](const MirroredStrategy& strategy) {
     const auto value_fn = [](const ValueContext& context) {

@@ -3,9 +3,9 @@
 #include <sstream>
 #include <string>
 
-namespace lockstep::testing {
+namespace lockstep::tests {
 
-/// What `value` prints, as the pages of TensorFlow show it.
+/// Returns what `value` prints, as TensorFlow's pages show it.
 template <class T>
 std::string shown(const T& value) {
   std::ostringstream out;
@@ -13,4 +13,4 @@ std::string shown(const T& value) {
   return out.str();
 }
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::tests

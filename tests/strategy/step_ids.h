@@ -5,10 +5,10 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "lockstep/strategy/distributed_dataset.h"
+#include "lockstep/strategy/input/distributed_dataset.h"
 
-/// What distributed datasets of numbers give, as plain lists.
-namespace lockstep::testing {
+/// The elements of distributed datasets of numbers, as plain lists.
+namespace lockstep::tests {
 
 using Ids = std::vector<int64_t>;
 /// ids[step][replica]
@@ -50,4 +50,4 @@ inline std::vector<Ids> joined_steps(const StepIds& steps) {
   return all;
 }
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::tests

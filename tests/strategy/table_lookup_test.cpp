@@ -1,12 +1,12 @@
-// Rows of large tables are looked up in lockstep's own way inside replicas on CPUs: with LibTorch's values and
+// Lookups of rows of large tables inside replicas on CPUs are lockstep's own: with LibTorch's values and
 // gradients.
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "lockstep/lockstep.h"
 #include "tests/strategy/replicas.h"
 
-namespace lockstep::testing {
+namespace lockstep::tests {
 namespace {
 
 class TableLookupTest : public ReplicasTest {
@@ -84,4 +84,4 @@ TEST_F(TableLookupTest, NamesTheRowThatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::tests

@@ -1,4 +1,4 @@
-#include "lockstep/strategy/variable.h"
+#include "lockstep/strategy/variable/variable.h"
 
 #include <numeric>
 #include <optional>
@@ -11,25 +11,25 @@
 #include "lockstep/base/error.h"
 #include "lockstep/device/device_scope.h"
 #include "lockstep/strategy/extended.h"
-#include "lockstep/strategy/one_device.h"
+#include "lockstep/strategy/strategies/one_device.h"
 #include "tests/strategy/replicas.h"
 
 namespace lockstep {
 namespace {
 
-using testing::mirrored;
-using testing::replica_id;
+using tests::mirrored;
+using tests::replica_id;
 
 constexpr std::array kSynchronizations{VariableSynchronization::OnWrite, VariableSynchronization::OnRead};
 constexpr std::array kAggregations{VariableAggregation::None, VariableAggregation::Sum, VariableAggregation::Mean,
                                    VariableAggregation::OnlyFirstReplica};
 
-enum class Where { kReplica, kScope, kOutside, kUpdate };
-enum class Op { kAssign, kAdd, kSub };
+enum class Where { Replica, Scope, Outside, Update };
+enum class Op { Assign, Add, Sub };
 /// What is written: the number 6 or 0, the tensor 6, or 2 and 3 and so on, one for each replica.
-enum class Operand { kNumber, kZero, kTensor, kOwn };
+enum class Operand { Number, Zero, Tensor, Own };
 
-/// One combination of everything that a write depends on.
+/// One combination of all properties that a write depends on.
 struct Write {
   int replicas;
   VariableSynchronization synchronization;
@@ -40,17 +40,17 @@ struct Write {
 
   bool on_read() const { return synchronization == VariableSynchronization::OnRead; }
   bool sums() const { return aggregation == VariableAggregation::Sum; }
-  bool is_number() const { return operand == Operand::kNumber || operand == Operand::kZero; }
-  bool everywhere() const { return where == Where::kScope || where == Where::kOutside; }
+  bool is_number() const { return operand == Operand::Number || operand == Operand::Zero; }
+  bool everywhere() const { return where == Where::Scope || where == Where::Outside; }
 
   double value(int replica) const {
-    if (operand == Operand::kOwn) return replica + 2;
-    return operand == Operand::kZero ? 0 : 6;
+    if (operand == Operand::Own) return replica + 2;
+    return operand == Operand::Zero ? 0 : 6;
   }
 };
 
 double apply(Op op, double before, double value) {
-  return op == Op::kAssign ? value : op == Op::kAdd ? before + value : before - value;
+  return op == Op::Assign ? value : op == Op::Add ? before + value : before - value;
 }
 
 /// The rules, with plain numbers.
@@ -59,17 +59,17 @@ struct Model {
 
   static bool is_error(const Write& write) {
     if (write.on_read() && write.everywhere()) {
-      return (write.sums() && write.op != Op::kAssign) || write.operand == Operand::kOwn;
+      return (write.sums() && write.op != Op::Assign) || write.operand == Operand::Own;
     }
-    return !write.on_read() && write.where == Where::kReplica && write.sums() && write.replicas > 1 &&
-           write.operand == Operand::kNumber;
+    return !write.on_read() && write.where == Where::Replica && write.sums() && write.replicas > 1 &&
+           write.operand == Operand::Number;
   }
 
-  /// What copy `i` takes.
+  /// The value that copy `i` takes.
   static double taken(const Write& write, int i) {
     const int n = write.replicas;
     if (write.on_read() && write.everywhere()) return write.sums() ? write.value(i) / n : write.value(i);
-    if (write.on_read() || write.where != Where::kReplica) return write.value(i);
+    if (write.on_read() || write.where != Where::Replica) return write.value(i);
     double sum = 0;
     for (int r = 0; r < n; ++r) sum += write.value(r);
     switch (write.aggregation) {
@@ -91,7 +91,7 @@ struct Model {
     return result;
   }
 
-  /// What is read outside of replicas; nothing for an error.
+  /// The value of a read outside of replicas; nothing for an error.
   static std::optional<double> read(const Write& write, const std::vector<double>& copies) {
     if (!write.on_read() || write.aggregation == VariableAggregation::OnlyFirstReplica) return copies[0];
     if (write.aggregation == VariableAggregation::None) return std::nullopt;
@@ -108,7 +108,7 @@ std::vector<double> numbers(const std::vector<at::Tensor>& tensors) {
 
 at::Tensor scalar(double value) { return at::scalar_tensor(value, at::kDouble); }
 
-class VariableTest : public testing::ReplicasTest {
+class VariableTest : public tests::ReplicasTest {
  protected:
   static Variable make(const Strategy& strategy, VariableOptions options, const at::Tensor& initial) {
     const Scope scope = strategy.scope();
@@ -121,26 +121,26 @@ class VariableTest : public testing::ReplicasTest {
   }
 
   static VariableOperand operand_outside(const Write& write) {
-    if (write.operand != Operand::kOwn) return operand(write, 0);
+    if (write.operand != Operand::Own) return operand(write, 0);
     std::vector<at::Tensor> values;
     for (int r = 0; r < write.replicas; ++r) values.push_back(scalar(write.value(r)));
     return PerReplica<at::Tensor>(values);
   }
 
   static void call(const Variable& variable, Op op, const VariableOperand& value) {
-    const Variable& returned = op == Op::kAssign ? variable.assign(value)
-                               : op == Op::kAdd  ? variable.assign_add(value)
-                                                 : variable.assign_sub(value);
+    const Variable& returned = op == Op::Assign ? variable.assign(value)
+                               : op == Op::Add  ? variable.assign_add(value)
+                                                : variable.assign_sub(value);
     EXPECT_TRUE(returned.is_same(variable));
   }
 
   static void perform(const Strategy& strategy, const Variable& variable, const Write& write) {
-    if (write.where == Where::kReplica) {
+    if (write.where == Where::Replica) {
       strategy.run([&] { call(variable, write.op, operand(write, replica_id())); });
-    } else if (write.where == Where::kScope) {
+    } else if (write.where == Where::Scope) {
       const Scope scope = strategy.scope();
       call(variable, write.op, operand_outside(write));
-    } else if (write.where == Where::kOutside) {
+    } else if (write.where == Where::Outside) {
       call(variable, write.op, operand_outside(write));
     } else {
       strategy.extended().update(
@@ -175,9 +175,9 @@ TEST_F(VariableTest, WritesAndReadsAsTheRulesSay) {
     const MirroredStrategy strategy = mirrored(replicas);
     for (auto synchronization : kSynchronizations) {
       for (auto aggregation : kAggregations) {
-        for (Where where : {Where::kReplica, Where::kScope, Where::kOutside, Where::kUpdate}) {
-          for (Op op : {Op::kAssign, Op::kAdd, Op::kSub}) {
-            for (Operand operand : {Operand::kNumber, Operand::kZero, Operand::kTensor, Operand::kOwn}) {
+        for (Where where : {Where::Replica, Where::Scope, Where::Outside, Where::Update}) {
+          for (Op op : {Op::Assign, Op::Add, Op::Sub}) {
+            for (Operand operand : {Operand::Number, Operand::Zero, Operand::Tensor, Operand::Own}) {
               SCOPED_TRACE(c10::str("replicas=", replicas, " ", synchronization, " ", aggregation,
                                     " where=", static_cast<int>(where), " op=", static_cast<int>(op),
                                     " operand=", static_cast<int>(operand)));

@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-namespace lockstep::testing {
+namespace lockstep::tests {
 
-/// A folder of its own for a test, gone with it.
+/// A temporary folder, removed at the end of the test.
 class TestFolder {
  public:
   TestFolder() {
@@ -79,7 +79,7 @@ class ChildProcess {
     return true;
   }
 
-  /// Says how it ended: "exit 0", "signal 9".
+  /// Returns how it ended: "exit 0", "signal 9".
   std::string outcome() const {
     if (id_ > 0) return "still running";
     if (WIFEXITED(status_)) return "exit " + std::to_string(WEXITSTATUS(status_));
@@ -98,4 +98,4 @@ class ChildProcess {
   int status_ = 0xff00;
 };
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::tests

@@ -15,10 +15,10 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/job/job.h"
 
-namespace lockstep::testing {
+namespace lockstep::tests {
 
-/// A job whose members, threads or processes, share a folder: a value is a file there. Nobody watches over anybody;
-/// what goes wrong is said by the test with `break_off`.
+/// A job whose members, threads or processes, share a folder: a value is a file there. Members do not monitor each
+/// other; the test fails the job with `break_off`.
 class FakeJob : public comm::Job {
  public:
   FakeJob(std::filesystem::path folder, int worker, int num_workers) : folder_(std::move(folder)), worker_(worker) {
@@ -61,10 +61,11 @@ class FakeJob : public comm::Job {
             }};
   }
 
-  /// Makes the job of this member fail.
+  /// Makes the job of this member fail. The first call counts.
   void break_off(int cause, const std::string& reason) {
     const std::lock_guard lock(mutex_);
-    failure_ = {.kind = comm::JobFailure::Kind::kDied, .worker = cause, .reason = reason};
+    if (failed_) return;
+    failure_ = {.kind = comm::JobFailure::Kind::Died, .worker = cause, .reason = reason};
     failed_ = true;
     if (callback_) callback_();
   }
@@ -85,4 +86,4 @@ class FakeJob : public comm::Job {
   std::function<void()> callback_;
 };
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::tests

@@ -8,9 +8,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-namespace lockstep::testing {
+namespace lockstep::tests {
 
-/// Returns whether nobody listens at this port. What lingers after a connection's end does not make it taken.
+/// Returns whether nobody listens at this port. Connections in TIME_WAIT do not count.
 inline bool is_free_port(int port) {
   const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int reuse = 1;
@@ -32,7 +32,7 @@ inline int free_port() {
   }
 }
 
-/// Connects to a port of this machine and sends these bytes; returns whether somebody was there.
+/// Connects to a port of this machine and sends these bytes; returns whether something listened there.
 inline bool say_to_port(int port, const std::string& bytes) {
   const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
@@ -45,4 +45,4 @@ inline bool say_to_port(int port, const std::string& bytes) {
   return connected;
 }
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::tests

@@ -10,11 +10,11 @@
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 
-#include "lockstep/comm/backends/local/local.h"
+#include "lockstep/comm/exchange_group.h"
 #include "lockstep/comm/group.h"
 #include "lockstep/comm/rendezvous.h"
 
-namespace lockstep::testing {
+namespace lockstep::tests {
 
 /// Runs `body(rank)` for every rank on a thread of its own, as replicas do: a rank that ends leaves the rendezvous.
 /// Returns what each rank threw, null where it threw nothing. The rendezvous is reset first.
@@ -60,4 +60,4 @@ inline void run_groups(int size, const std::function<void(const comm::Group&)>& 
   }
 }
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::tests

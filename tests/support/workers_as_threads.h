@@ -14,13 +14,12 @@
 
 #include <ATen/Parallel.h>
 
-#include "lockstep/comm/backends/shm/shm.h"
+#include "lockstep/comm/diagnostics/worker_error.h"
+#include "lockstep/comm/engines/shm/shm.h"
 #include "lockstep/comm/messages/message_groups.h"
-#include "lockstep/comm/worker_error.h"
 
-/// Workers of a job as threads of one process: what the sanitizers can see, with an engine that only this process
-/// knows.
-namespace lockstep::testing {
+/// Workers of a job as threads of one process, for sanitizers, with a transport inside the process.
+namespace lockstep::tests {
 
 /// What all members of a job in one process share.
 struct Board {
@@ -68,7 +67,7 @@ class BoardJob final : public comm::Job {
     {
       const std::lock_guard lock(board_->mutex);
       if (board_->failure) return;
-      board_->failure = {comm::JobFailure::Kind::kFailed, worker_,
+      board_->failure = {comm::JobFailure::Kind::Failed, worker_,
                          names_[static_cast<size_t>(worker_)] + " failed: " + reason};
       callbacks = board_->callbacks;
     }
@@ -143,13 +142,13 @@ class MailTransport final : public comm::Transport {
   int num_lanes_;
 };
 
-enum class Engine { kShm, kMessages };
+enum class EngineKind { Shm, Messages };
 
 /// Makes the groups of one worker; all workers do so at once.
-inline std::shared_ptr<comm::WorkerGroups> make_groups(Engine engine, const std::shared_ptr<comm::Job>& job,
+inline std::shared_ptr<comm::WorkerGroups> make_groups(EngineKind engine, const std::shared_ptr<comm::Job>& job,
                                                        const std::shared_ptr<Mail>& mail, int ranks_per_worker,
                                                        std::chrono::milliseconds timeout) {
-  if (engine == Engine::kMessages) {
+  if (engine == EngineKind::Messages) {
     auto transport = std::make_shared<MailTransport>(mail, job->worker(), job->num_workers(), ranks_per_worker);
     return comm::make_message_groups(job, transport, "test", ranks_per_worker, timeout);
   }
@@ -161,7 +160,7 @@ inline std::shared_ptr<comm::WorkerGroups> make_groups(Engine engine, const std:
 
 /// Runs `body(group)` for every rank of `num_workers` workers with `ranks_per_worker` each, as replicas do, and returns
 /// what each rank threw.
-inline std::vector<std::exception_ptr> run_worker_ranks(Engine engine, int num_workers, int ranks_per_worker,
+inline std::vector<std::exception_ptr> run_worker_ranks(EngineKind engine, int num_workers, int ranks_per_worker,
                                                         const std::function<void(const comm::Group&)>& body,
                                                         std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
   const auto board = std::make_shared<Board>();
@@ -195,4 +194,4 @@ inline std::vector<std::exception_ptr> run_worker_ranks(Engine engine, int num_w
   return errors;
 }
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::tests

@@ -1,4 +1,4 @@
-#include "tools/doctor_topology.h"
+#include "tools/doctor/doctor_topology.h"
 
 #include <map>
 #include <sstream>

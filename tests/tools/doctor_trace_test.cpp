@@ -1,4 +1,4 @@
-#include "tools/doctor_trace.h"
+#include "tools/doctor/doctor_trace.h"
 
 #include <filesystem>
 #include <fstream>
@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tools/doctor_report.h"
+#include "tools/doctor/doctor_report.h"
 
 namespace lockstep::tools {
 namespace {
@@ -104,7 +104,7 @@ TEST_F(DoctorTraceTest, ARankThatNeverCameIsNamedWithWhereToLook) {
   EXPECT_TRUE(group.ranks.at(3).behind);
   EXPECT_DOUBLE_EQ(group.ranks.at(3).seconds, 0.5);  // its worker's latest time is 17 s, it left call 16 at 16.5 s
   EXPECT_EQ(
-      result.story,
+      result.summary,
       "worker 1 rank 3 never made call 17, all_reduce(SUM, float32[3]) at train.cpp:117 of group replicas, where "
       "ranks 0, 1, 2 (workers 0, 1) wait; it finished call 16 and was in no collective afterwards: look at what it "
       "does between train.cpp:116 and train.cpp:117");
@@ -116,7 +116,7 @@ TEST_F(DoctorTraceTest, ARankThatWaitsInAnotherGroupIsSaidTo) {
   const auto second =
       write("1", head(1) + waits(2) + calls_done(3, 4, 4) + call(1, 2, "arrived", "barrier()", "workers"));
   EXPECT_THAT(
-      diagnose_files({first, second}).story,
+      diagnose_files({first, second}).summary,
       HasSubstr("it finished call 4, and its worker waits in call 2, barrier() at train.cpp:102 of group workers"));
 }
 
@@ -126,8 +126,8 @@ TEST_F(DoctorTraceTest, ARankWithoutAnyCallIsBehind) {
   const Diagnosis result = diagnose_files({first, second});
   EXPECT_EQ(result.groups.at(0).finished_by_all, -1);
   EXPECT_TRUE(result.groups.at(0).ranks.at(3).behind);
-  EXPECT_THAT(result.story, HasSubstr("worker 1 rank 3 never made call 0"));
-  EXPECT_THAT(result.story, HasSubstr("it made no call before and was in no collective afterwards"));
+  EXPECT_THAT(result.summary, HasSubstr("worker 1 rank 3 never made call 0"));
+  EXPECT_THAT(result.summary, HasSubstr("it made no call before and was in no collective afterwards"));
 }
 
 TEST_F(DoctorTraceTest, TheFirstDifferenceOfCallsIsShownWithBothTexts) {
@@ -145,7 +145,7 @@ TEST_F(DoctorTraceTest, TheFirstDifferenceOfCallsIsShownWithBothTexts) {
   EXPECT_EQ(mismatch.sides[0].call.text, "all_reduce(SUM, float32[3])");
   EXPECT_THAT(mismatch.sides[1].ranks, ElementsAre(3));
   EXPECT_EQ(mismatch.sides[1].call.text, "all_gather(int64[2])");
-  EXPECT_EQ(result.story,
+  EXPECT_EQ(result.summary,
             "call 7 of group replicas is not the same for all: ranks 0, 1, 2 made all_reduce(SUM, float32[3]) at "
             "train.cpp:107, rank 3 made all_gather(int64[2]) at train.cpp:107, so look at where their ways part after "
             "call 6");
@@ -158,7 +158,7 @@ TEST_F(DoctorTraceTest, AWorkerWithoutAFileIsMissed) {
   EXPECT_THAT(result.missing_workers, ElementsAre(1));
   EXPECT_EQ(result.groups.at(0).ranks.at(2).kind, Kind::Unknown);
   EXPECT_FALSE(result.groups.at(0).ranks.at(2).behind);
-  EXPECT_THAT(result.story,
+  EXPECT_THAT(result.summary,
               HasSubstr("worker 1 left no file that can be used, and ranks 0, 1 (worker 0) wait in call 3"));
   EXPECT_THAT(text_of(result), HasSubstr("worker 1 rank 2: no file\n"));
 }
@@ -187,7 +187,7 @@ TEST_F(DoctorTraceTest, EmptyMissingAndForeignFilesAreNamed) {
   const auto foreign = write("foreign", "{\"lockstep_dump\": 2}\n");
   const Diagnosis result = diagnose_files({empty, folder_ / "nothing", foreign});
   EXPECT_FALSE(result.in_step);
-  EXPECT_EQ(result.story, "none of the files can be used");
+  EXPECT_EQ(result.summary, "none of the files can be used");
   EXPECT_THAT(result.dumps.at(0).damage, ElementsAre("the file is empty"));
   EXPECT_THAT(result.dumps.at(1).damage, ElementsAre("the file cannot be opened"));
   EXPECT_THAT(result.dumps.at(2).damage, ElementsAre(HasSubstr("this command reads 1")));
@@ -197,15 +197,15 @@ TEST_F(DoctorTraceTest, EmptyMissingAndForeignFilesAreNamed) {
 TEST_F(DoctorTraceTest, AllInOneCallPointsAtTheConnections) {
   const auto first = write("0", head(0) + call(0, 4, "arrived") + call(1, 4, "arrived"));
   const auto second = write("1", head(1) + call(2, 4, "arrived") + call(3, 4, "arrived"));
-  EXPECT_THAT(diagnose_files({first, second}).story, HasSubstr("all ranks have come to call 4"));
+  EXPECT_THAT(diagnose_files({first, second}).summary, HasSubstr("all ranks have come to call 4"));
 }
 
 TEST_F(DoctorTraceTest, AFailureOfAllIsTold) {
   const auto first = write("0", head(0, "connection lost") + call(0, 4, "failed") + call(1, 4, "failed"));
   const auto second = write("1", head(1, "connection lost") + call(2, 4, "failed") + call(3, 4, "failed"));
-  const std::string story = diagnose_files({first, second}).story;
-  EXPECT_THAT(story, HasSubstr("ranks 0, 1, 2, 3 (workers 0, 1) failed in call 4"));
-  EXPECT_THAT(story, HasSubstr(": connection lost"));
+  const std::string summary = diagnose_files({first, second}).summary;
+  EXPECT_THAT(summary, HasSubstr("ranks 0, 1, 2, 3 (workers 0, 1) failed in call 4"));
+  EXPECT_THAT(summary, HasSubstr(": connection lost"));
 }
 
 TEST_F(DoctorTraceTest, GroupsInsideWorkersAreNotMixed) {
@@ -215,7 +215,7 @@ TEST_F(DoctorTraceTest, GroupsInsideWorkersAreNotMixed) {
   const auto first = write("0", head(0) + local(0, 1) + local(1, 1));
   const auto second = write("1", head(1) + local(0, 8) + local(1, 8));
   const Diagnosis result = diagnose_files({first, second});
-  EXPECT_TRUE(result.in_step) << result.story;
+  EXPECT_TRUE(result.in_step) << result.summary;
   ASSERT_THAT(result.groups, SizeIs(2));
   EXPECT_EQ(result.groups[1].name, "replica threads of worker 1");
 }
@@ -228,7 +228,7 @@ TEST_F(DoctorTraceTest, TheLaterOfTwoFilesOfAWorkerCounts) {
   const auto second = write("1", head(1) + calls_done(2, 1, 5) + calls_done(3, 1, 5));
   for (const auto& files : {std::vector{old_file, new_file, second}, std::vector{new_file, second, old_file}}) {
     const Diagnosis result = diagnose_files(files);
-    EXPECT_TRUE(result.in_step) << result.story;
+    EXPECT_TRUE(result.in_step) << result.summary;
     EXPECT_EQ(result.groups.at(0).finished_by_all, 5);
     EXPECT_THAT(text_of(result), HasSubstr("is of the same worker"));
   }

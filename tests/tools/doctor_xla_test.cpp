@@ -1,10 +1,11 @@
-#include "tools/doctor_xla.h"
+#include "tools/doctor/doctor_xla.h"
 
 #include <sstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lockstep/xla/pjrt/find_plugin.h"
 #include "tests/xla/plugin.h"
 
 namespace lockstep::tools {

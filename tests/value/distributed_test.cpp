@@ -5,7 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "lockstep/base/error.h"
 
@@ -26,17 +26,17 @@ TEST(PerReplica, IsItsComponentInsideAReplicaAlone) {
   const PerReplica<double> value{1.0, 2.0};
   EXPECT_THROW(static_cast<double>(value), c10::ValueError);
   for (int replica : {0, 1}) {
-    const detail::PlaceGuard place({Place::Replica, replica});
+    const detail::PositionGuard position({PositionKind::Replica, replica});
     EXPECT_EQ(static_cast<double>(value), replica + 1.0);
     EXPECT_EQ(value + 1.0, replica + 2.0);
   }
-  const detail::PlaceGuard place({Place::CrossReplica, -1});
+  const detail::PositionGuard position({PositionKind::CrossReplica, -1});
   EXPECT_THROW(value.value(), c10::ValueError);
 }
 
 TEST(PerReplica, IsItsComponentInsideAnUpdate) {
   const PerReplica<double> value{1.0, 2.0};
-  const detail::PlaceGuard place({Place::Update, 1});
+  const detail::PositionGuard position({PositionKind::Update, 1});
   EXPECT_EQ(value.value(), 2.0);
 }
 
@@ -68,13 +68,13 @@ TEST(PerReplica, ComponentsAreCheckedByAt) {
 TEST(Mirrored, IsItsComponentEverywhere) {
   const Mirrored<double> value{1.0, 2.0};
   EXPECT_EQ(static_cast<double>(value), 1.0);
-  const detail::PlaceGuard place({Place::Replica, 1});
+  const detail::PositionGuard position({PositionKind::Replica, 1});
   EXPECT_EQ(static_cast<double>(value), 2.0);
 }
 
 TEST(Mirrored, SingleCopyIsEverybodys) {
   const Mirrored<double> value{1.0};
-  const detail::PlaceGuard place({Place::Update, 1});
+  const detail::PositionGuard position({PositionKind::Update, 1});
   EXPECT_EQ(value.value(), 1.0);
   EXPECT_EQ(value.at(2), 1.0);
   EXPECT_THROW((Mirrored<double>{1.0, 1.0}.at(2)), c10::IndexError);

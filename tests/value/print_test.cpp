@@ -8,6 +8,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "lockstep/base/dtype_name.h"
+
 namespace lockstep {
 namespace {
 

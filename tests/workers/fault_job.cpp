@@ -7,10 +7,10 @@
 
 #include <gtest/gtest.h>
 
-#include "lockstep/comm/backend.h"
+#include "lockstep/comm/engines.h"
 #include "tests/support/free_port.h"
 
-namespace lockstep::testing {
+namespace lockstep::tests {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -137,28 +137,35 @@ void in_parallel(const std::vector<std::function<void()>>& bodies) {
 
 std::vector<std::string> engines() {
   std::vector<std::string> names{"shm"};
-  if (comm::find_backend("gloo").available) names.emplace_back("gloo");
+  if (comm::find_engine("gloo").available) names.emplace_back("gloo");
   return names;
 }
 
 void for_engines(const std::function<void(const std::string&)>& body) {
+  for_engines({""}, [&](const std::string& engine, const std::string&) { body(engine); });
+}
+
+void for_engines(const std::vector<std::string>& values,
+                 const std::function<void(const std::string&, const std::string&)>& body) {
   std::vector<std::function<void()>> bodies;
   for (const std::string& engine : engines()) {
-    bodies.push_back([&body, engine] {
-      SCOPED_TRACE(engine);
-      body(engine);
-    });
+    for (const std::string& value : values) {
+      bodies.push_back([&body, engine, value] {
+        SCOPED_TRACE(engine + " " + value);
+        body(engine, value);
+      });
+    }
   }
   in_parallel(bodies);
 }
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::tests
 
 int main(int argc, char** argv) {
-  // Races show themselves after many repetitions.
+  // Races show after many repetitions.
   if (const char* repeats = std::getenv("LOCKSTEP_FAULT_REPEATS")) {
-    testing::GTEST_FLAG(repeat) = std::atoi(repeats);
+    ::testing::GTEST_FLAG(repeat) = std::atoi(repeats);
   }
-  testing::InitGoogleTest(&argc, argv);
+  ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -10,13 +10,17 @@
 
 #include "tests/support/child_processes.h"
 
-/// Jobs of fault workers for tests: one of them misbehaves, and the test looks at how the others end.
-namespace lockstep::testing {
+/// Jobs of fault workers for tests: one of them misbehaves, and the test checks how the others end.
+namespace lockstep::tests {
 
 using Json = nlohmann::json;
 
-/// Seconds for what must happen, on a machine that has much else to do.
+/// Limit, in seconds, for what must happen on a machine under load.
 constexpr double kPatience = 60;
+/// Seconds without a heartbeat after which a worker counts as lost, in tests that are about it.
+constexpr double kHeartbeatTimeout = 2;
+/// Seconds that a loaded machine may add.
+constexpr double kLoad = 4;
 
 /// Seconds of the clock that all processes of a machine share.
 double now();
@@ -32,7 +36,7 @@ struct Ending {
   double at = 0;
 };
 
-/// A program that lies beside this one.
+/// Returns the path of a program in the folder of this one.
 std::filesystem::path program(const std::string& name);
 
 struct FaultJobSettings {
@@ -46,7 +50,7 @@ struct FaultJobSettings {
   std::vector<std::vector<std::string>> prefixes{};
 };
 
-/// What one worker is told in another way than the others: variables, and of how many workers it hears.
+/// Settings of one worker that differ from the others: variables, and the number of workers.
 struct Difference {
   std::vector<std::string> variables{};
   int num_workers = 0;
@@ -60,7 +64,7 @@ class FaultJob {
   void start(int worker, const std::vector<std::string>& arguments, const Difference& difference = {});
   void start_all(const std::vector<std::string>& arguments);
 
-  /// Waits until the worker has said this; a failure of the test where it ends before.
+  /// Waits until the worker has printed this event; a failure of the test where it ends before.
   Json wait_for(int worker, const std::string& event) const;
   void send_signal(int worker, int signal) const { workers_.at(worker).send_signal(signal); }
   /// Waits until the worker has ended; one that hangs is a failure of the test.
@@ -70,9 +74,9 @@ class FaultJob {
   /// host:port of every worker.
   std::vector<std::string> addresses() const;
 
-  /// The files that workers have left for the doctor, by worker.
+  /// The dumps of the workers, by worker.
   std::map<int, std::filesystem::path> dumps() const;
-  /// What the doctor makes of them.
+  /// The doctor's summary of them.
   std::string diagnosis() const;
 
  private:
@@ -89,12 +93,15 @@ class FaultJob {
 std::vector<Json> events_of(const std::string& output);
 Ending ending_of(const ChildProcess& process);
 
-/// Runs these at the same time, because jobs mostly wait; failures in them are the test's.
+/// Runs these concurrently, because jobs mostly wait. Failures in them are failures of the test.
 void in_parallel(const std::vector<std::function<void()>>& bodies);
 
-/// The engines that can be had here and need no launcher.
+/// The engines that are available here and need no launcher.
 std::vector<std::string> engines();
 /// Calls `body` with each of them, at the same time.
 void for_engines(const std::function<void(const std::string&)>& body);
+/// Calls `body` with each of them and each of these values, at the same time.
+void for_engines(const std::vector<std::string>& values,
+                 const std::function<void(const std::string& engine, const std::string& value)>& body);
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::tests

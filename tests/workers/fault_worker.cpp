@@ -8,7 +8,11 @@
 //             slow          sleeps for --pause seconds
 //             shape, call   another shape, or another collective, than all others
 //             elsewhere     a collective outside of run while all others are in one inside
-//   --when    inside        in collectives (kill, stop), or in the replica's function before one
+//             throw         its last replica throws
+//             leave         it ends well, without the steps that all others go on with
+//   --when    inside        in collectives (kill, stop), in the replica's function before one, or before backward
+//   (throw)
+//             backward      in the backward pass
 //             between       outside of run
 //   --steps   trains so long and compares what it has learnt with plain LibTorch; else until something ends it
 //   --pause   seconds that a slow victim sleeps, and all others after each of their --steps
@@ -36,6 +40,7 @@ namespace ls = lockstep;
 using Json = nlohmann::ordered_json;
 
 constexpr int kFaultyStep = 3;
+constexpr const char* kReason = "the data is broken";
 constexpr int kRows = 12;
 constexpr int kColumns = 5;
 constexpr double kLearningRate = 0.05;
@@ -75,7 +80,7 @@ Orders parse(int argc, char** argv) {
 
 void sleep(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
-// What this process does wrong; an honest worker has nothing to do.
+// The fault of this process; does nothing in other workers than the victim.
 class Misbehaviour {
  public:
   Misbehaviour(Orders orders, int worker)
@@ -91,7 +96,7 @@ class Misbehaviour {
     sleep(orders_.pause);
   }
 
-  // Sends the signal, or lets it come while the calling thread is in collectives.
+  // Sends the signal now, or from another thread while the calling thread is in collectives.
   void send_signal(int step) const {
     for (const auto& [fault, signal] : {std::pair("kill", SIGKILL), std::pair("stop", SIGSTOP)}) {
       if (wants(step, fault, "between")) raise_now(signal);
@@ -101,6 +106,12 @@ class Misbehaviour {
         raise_now(signal);
       }).detach();
     }
+  }
+
+  bool throws(int step, const char* when, int local_replica) const {
+    if (!wants(step, "throw", when) || local_replica != orders_.devices - 1) return false;
+    say({{"event", "fault"}});
+    return true;
   }
 
   double pause() const { return is_victim_ ? 0 : orders_.pause; }
@@ -124,7 +135,7 @@ torch::Tensor inputs(int step) { return torch::sin(torch::arange(kRows * kColumn
 
 torch::Tensor start_weights() { return torch::linspace(-1, 1, kColumns).view({1, kColumns}); }
 
-// What a single process learns.
+// The parameters that a single process learns.
 torch::Tensor plain_weights(int steps) {
   torch::Tensor weights = start_weights().requires_grad_();
   torch::optim::SGD optimizer({weights}, kLearningRate);
@@ -169,7 +180,13 @@ class Training {
     const int replicas = strategy_.num_replicas_in_sync();
     const int replica = ls::get_replica_context().replica_id_in_sync_group();
     const auto x = inputs(step).tensor_split(replicas)[static_cast<size_t>(replica)];
-    const auto error = model_->forward(x).sub(1).square().squeeze(1);
+    const int local = replica % model_.num_replicas();
+    if (misbehaviour_.throws(step, "inside", local)) throw std::runtime_error(kReason);
+    const auto output = model_->forward(x);
+    if (misbehaviour_.throws(step, "backward", local)) {
+      output.register_hook([](const torch::Tensor&) { throw std::runtime_error(kReason); });
+    }
+    const auto error = output.sub(1).square().squeeze(1);
     optimizer_.minimize(ls::average_loss(error, kRows));
   }
 
@@ -223,6 +240,7 @@ void train(const Orders& orders) {
   const auto scope = strategy.scope();
   Training training(strategy, misbehaviour);
   for (int step = 0; orders.steps == 0 || step < orders.steps; ++step) {
+    if (misbehaviour.wants(step, "leave", "between")) return say({{"event", "fault"}});
     training.take_step(step);
     if (step == 0) say({{"event", "trains"}, {"engine", strategy.engine()}});
     if (orders.steps > 0) sleep(misbehaviour.pause());

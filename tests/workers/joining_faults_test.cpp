@@ -1,4 +1,5 @@
-// Faults while workers wait for each other in the strategy's constructor: who waits says who has come and who has not.
+// Faults while workers wait for each other in the strategy's constructor: the error names who has joined and who has
+// not.
 
 #include <csignal>
 #include <string>
@@ -9,16 +10,15 @@
 
 #include "tests/workers/fault_job.h"
 
-namespace lockstep::testing {
+namespace lockstep::tests {
 namespace {
 
 using ::testing::ContainsRegex;
 
 const std::vector<std::string> kVariables{"LOCKSTEP_JOIN_TIMEOUT=5", "LOCKSTEP_HEARTBEAT_TIMEOUT=1"};
 constexpr double kJoinTimeout = 5;
-constexpr double kLoad = 4;  // seconds that a loaded machine may add
 constexpr const char* kOnlyTheFirst =
-    "\\[Job::join\\] not all workers have come within 5 s: worker 0 .* has come, worker 1 .*and worker 2 .*have not";
+    "\\[join_job\\] not all workers have joined within 5 s: worker 0 .* has joined, worker 1 .*and worker 2 .*have not";
 
 void expect_joining_error(const Ending& ending, double since, const std::string& text) {
   EXPECT_EQ(ending.outcome, "exit 3") << ending.text;
@@ -27,7 +27,7 @@ void expect_joining_error(const Ending& ending, double since, const std::string&
   EXPECT_LT(ending.at - since, kJoinTimeout + kLoad) << ending.text;
 }
 
-// Workers 0 and 1 wait for worker 2, which never comes; one of them gets the signal.
+// Workers 0 and 1 wait for worker 2, which never joins; one of them gets the signal.
 Ending wait_with_signal(int victim, int signal) {
   FaultJob job({.variables = kVariables});
   const int other = 1 - victim;
@@ -39,18 +39,15 @@ Ending wait_with_signal(int victim, int signal) {
   job.send_signal(victim, signal);
   const Ending ending = job.end_of(other);
   expect_joining_error(ending, since,
-                       other == 0 ? kOnlyTheFirst : "\\[Job::join\\] worker 1 .*cannot reach the coordinator");
+                       other == 0 ? kOnlyTheFirst : "\\[join_job\\] worker 1 .*cannot reach the coordinator");
   job.send_signal(victim, SIGCONT);
   return job.end_of(victim);
 }
 
-TEST(JoiningTest, AKilledWorkerHasNotCome) {
+TEST(JoiningTest, AKilledOrStoppedWorkerHasNotCome) {
   in_parallel({[] { EXPECT_EQ(wait_with_signal(1, SIGKILL).outcome, "signal 9"); },
-               [] { EXPECT_EQ(wait_with_signal(0, SIGKILL).outcome, "signal 9"); }});
-}
-
-TEST(JoiningTest, AStoppedWorkerHasNotCome) {
-  in_parallel({[] { EXPECT_EQ(wait_with_signal(1, SIGSTOP).type, "CollectiveError"); },
+               [] { EXPECT_EQ(wait_with_signal(0, SIGKILL).outcome, "signal 9"); },
+               [] { EXPECT_EQ(wait_with_signal(1, SIGSTOP).type, "CollectiveError"); },
                [] { EXPECT_EQ(wait_with_signal(0, SIGSTOP).type, "CollectiveError"); }});
 }
 
@@ -58,7 +55,7 @@ void come_late() {
   FaultJob job({.num_workers = 2, .variables = kVariables});
   job.start(0, {});
   const double since = job.wait_for(0, "joins")["at"];
-  expect_joining_error(job.end_of(0), since, "worker 0 .* has come, worker 1 .*has not");
+  expect_joining_error(job.end_of(0), since, "worker 0 .* has joined, worker 1 .*has not");
   job.start(1, {}, {.variables = {"LOCKSTEP_JOIN_TIMEOUT=1"}});
   const double late = job.wait_for(1, "joins")["at"];
   expect_joining_error(job.end_of(1), late, "worker 1 .*cannot reach the coordinator: address=127\\.0\\.0\\.1:");
@@ -93,11 +90,10 @@ void come_with_another_number_of_devices() {
   }
 }
 
-TEST(JoiningTest, ALateWorkerAndAWrongTokenAreNamed) { in_parallel({come_late, come_with_another_token}); }
-
-TEST(JoiningTest, ADifferentDescriptionIsNamed) {
-  in_parallel({come_with_another_number_of_workers, come_with_another_number_of_devices});
+TEST(JoiningTest, ALateOrDifferentWorkerIsNamed) {
+  in_parallel(
+      {come_late, come_with_another_token, come_with_another_number_of_workers, come_with_another_number_of_devices});
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::tests

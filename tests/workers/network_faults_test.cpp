@@ -8,25 +8,22 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "lockstep/comm/backend.h"
+#include "lockstep/comm/engines.h"
 #include "tests/workers/fault_job.h"
 
-namespace lockstep::testing {
+namespace lockstep::tests {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
-constexpr double kHeartbeatTimeout = 2;
-constexpr double kLoad = 4;  // seconds that a loaded machine may add
-
 bool succeeds(const std::string& command) { return std::system((command + " >/dev/null 2>&1").c_str()) == 0; }
 
 class NetworkTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (const auto gloo = comm::find_backend("gloo"); !gloo.available) GTEST_SKIP() << gloo.why_not;
+    if (const auto gloo = comm::find_engine("gloo"); !gloo.available) GTEST_SKIP() << gloo.why_not;
     if (!connect()) GTEST_SKIP() << "network namespaces and veth need root, iproute2 and a kernel that has them";
   }
 
@@ -107,4 +104,4 @@ TEST_F(NetworkTest, AShortCutIsSurvived) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::tests

@@ -8,19 +8,21 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "lockstep/comm/backend.h"
+#include "lockstep/comm/engines.h"
 #include "lockstep/lockstep.h"
+#include "lockstep/strategy/access.h"
+#include "lockstep/strategy/strategy_impl.h"
 #include "tests/strategy/seed_page_inputs.h"
 #include "tests/strategy/shown.h"
 
 namespace lockstep {
 namespace {
 
-using testing::dataset_fn;
-using testing::kGlobalBatchSize;
-using testing::numbers_in;
-using testing::RecordFiles;
-using testing::shown;
+using tests::dataset_fn;
+using tests::kGlobalBatchSize;
+using tests::numbers_in;
+using tests::RecordFiles;
+using tests::shown;
 
 constexpr int kWorkers = 2;
 
@@ -71,8 +73,28 @@ TEST(SeedPage, ClusterFromResolver) {
 // The constructor's arguments: `communication=CollectiveCommunication.AUTO, cluster_resolver=None`.
 TEST(SeedPage, Communication) {
   expect_sum_of_both(MultiWorkerMirroredStrategy(CollectiveCommunication::Auto));
-  if (!comm::find_backend("gloo").available) GTEST_SKIP() << comm::find_backend("gloo").why_not;
+  if (!comm::find_engine("gloo").available) GTEST_SKIP() << comm::find_engine("gloo").why_not;
   expect_sum_of_both(MultiWorkerMirroredStrategy(CollectiveCommunication::Ring, resolve_cluster()));
+}
+
+// CommunicationOptions: "bytes_per_pack", the size of the buckets of gradients between workers.
+TEST(SeedPage, BytesPerPack) {
+  if (!comm::find_engine("gloo").available) GTEST_SKIP() << comm::find_engine("gloo").why_not;
+  const auto collectives_of_a_step = [](int64_t bytes_per_pack) {
+    const MultiWorkerMirroredStrategy strategy(
+        nullptr, {.bytes_per_pack = bytes_per_pack, .implementation = CommunicationImplementation::Ring}, {"CPU:0"});
+    const auto scope = strategy.scope();
+    auto model = module<torch::nn::Sequential>(torch::nn::Linear(4, 4), torch::nn::Linear(4, 4));
+    auto sgd = optimizer<torch::optim::SGD>(model, 0.1);
+    const auto step = [&] { strategy.run([&] { sgd.minimize(model(at::ones({1, 4})).sum()); }); };
+    const auto count = [&] { return detail::Access::impl(strategy).gradient_recorder().entries(0).size(); };
+    step();
+    const size_t before = count();
+    step();
+    return count() - before;
+  };
+  EXPECT_EQ(collectives_of_a_step(0), 1u);
+  EXPECT_EQ(collectives_of_a_step(1), 4u) << "a bucket for each of the four parameters";
 }
 
 // "By default it uses all local GPUs or CPU for single-worker training."
@@ -218,6 +240,22 @@ TEST(SeedPage, Reduce) {
   }
 }
 
+// `reduce`: "for multi client MultiWorkerMirroredStrategy, this is CPU of each worker".
+TEST(SeedPage, DevicesOfResults) {
+  const MultiWorkerMirroredStrategy strategy;
+  const std::string task = "/job:worker/replica:0/task:" + std::to_string(worker_of(strategy));
+  EXPECT_EQ(strategy.extended().worker_devices(), std::vector<std::string>{task + "/device:CPU:0"});
+  std::string computed_on;
+  const auto result = strategy.run([&] {
+    computed_on = current_device();
+    return at::scalar_tensor(get_replica_context().replica_id_in_sync_group(), at::kInt);
+  });
+  EXPECT_EQ(computed_on, task + "/device:CPU:0");
+  const at::Tensor total = strategy.reduce("SUM", result, std::nullopt);
+  EXPECT_EQ(repr(total), "<tf.Tensor: shape=(), dtype=int32, numpy=1>");
+  EXPECT_TRUE(total.device().is_cpu());
+}
+
 // "You would get a shape mismatch unless you specify `axis=0`. [It] will use the correct denominator of 6."
 TEST(SeedPage, ReduceOfLastPartialBatch) {
   const MultiWorkerMirroredStrategy strategy;
@@ -226,7 +264,13 @@ TEST(SeedPage, ReduceOfLastPartialBatch) {
     return first ? at::arange(0, 4, at::kFloat) : at::arange(4, 6, at::kFloat);
   });
   EXPECT_EQ(strategy.reduce(ReduceOp::Mean, uneven, 0).item<float>(), 15.0f / 6.0f);
-  EXPECT_THROW(strategy.reduce(ReduceOp::Sum, uneven), c10::Error);
+  try {
+    strategy.reduce(ReduceOp::Sum, uneven);
+    ADD_FAILURE() << "shapes differ";
+  } catch (const c10::Error& error) {
+    EXPECT_EQ(std::string(error.what()).rfind("[reduce]", 0), 0u) << error.what();
+    EXPECT_NE(std::string(error.what()).find("reduce(SUM"), std::string::npos) << error.what();
+  }
 }
 
 // "`fn` may call get_replica_context() to access members such as `all_reduce`"; examples 1 and 2 of `run`, which
@@ -235,13 +279,13 @@ TEST(SeedPage, Run) {
   const MultiWorkerMirroredStrategy strategy;
   const at::Tensor tensor_input = at::scalar_tensor(3.0, at::kFloat);
   const auto replica_fn = [](const at::Tensor& input) { return input * 2.0; };
-  EXPECT_EQ(repr(strategy.run(replica_fn, tensor_input)[0]), "<tf.Tensor: shape=(), dtype=float32, numpy=6.0>");
+  EXPECT_EQ(shown(strategy.run(replica_fn, tensor_input)), "<tf.Tensor: shape=(), dtype=float32, numpy=6.0>");
   const auto value_fn = [](const ValueContext& context) {
     return at::scalar_tensor(context.num_replicas_in_sync, at::kInt);
   };
   const auto distributed_values = strategy.experimental_distribute_values_from_function(value_fn);
   const auto twice = strategy.run([](const at::Tensor& input) { return input * 2; }, distributed_values);
-  EXPECT_EQ(repr(twice[0]), "<tf.Tensor: shape=(), dtype=int32, numpy=4>");
+  EXPECT_EQ(shown(twice), "<tf.Tensor: shape=(), dtype=int32, numpy=4>");
   const auto sum = strategy.run([](const at::Tensor& input) { return get_replica_context().all_reduce("sum", input); },
                                 distributed_values);
   EXPECT_EQ(sum[0].item<int>(), 2 * kWorkers);

@@ -18,35 +18,35 @@ constexpr size_t slot_at(size_t offset) { return (offset - offsetof(Table, funct
   static_assert(offsetof(Ours, header.size) == offsetof(Theirs, struct_size) && \
                 offsetof(Ours, header.extensions) == offsetof(Theirs, extension_start))
 
-LOCKSTEP_SAME_SLOT(kErrorDestroy, PJRT_Error_Destroy);
-LOCKSTEP_SAME_SLOT(kErrorMessage, PJRT_Error_Message);
-LOCKSTEP_SAME_SLOT(kPluginInitialize, PJRT_Plugin_Initialize);
-LOCKSTEP_SAME_SLOT(kEventDestroy, PJRT_Event_Destroy);
-LOCKSTEP_SAME_SLOT(kEventAwait, PJRT_Event_Await);
-LOCKSTEP_SAME_SLOT(kClientCreate, PJRT_Client_Create);
-LOCKSTEP_SAME_SLOT(kClientPlatformName, PJRT_Client_PlatformName);
-LOCKSTEP_SAME_SLOT(kClientPlatformVersion, PJRT_Client_PlatformVersion);
-LOCKSTEP_SAME_SLOT(kClientAddressableDevices, PJRT_Client_AddressableDevices);
-LOCKSTEP_SAME_SLOT(kClientCompile, PJRT_Client_Compile);
-LOCKSTEP_SAME_SLOT(kClientBufferFromHostBuffer, PJRT_Client_BufferFromHostBuffer);
-LOCKSTEP_SAME_SLOT(kDescriptionId, PJRT_DeviceDescription_Id);
-LOCKSTEP_SAME_SLOT(kDescriptionProcessIndex, PJRT_DeviceDescription_ProcessIndex);
-LOCKSTEP_SAME_SLOT(kDescriptionAttributes, PJRT_DeviceDescription_Attributes);
-LOCKSTEP_SAME_SLOT(kDescriptionKind, PJRT_DeviceDescription_Kind);
-LOCKSTEP_SAME_SLOT(kDescriptionToString, PJRT_DeviceDescription_ToString);
-LOCKSTEP_SAME_SLOT(kDeviceGetDescription, PJRT_Device_GetDescription);
-LOCKSTEP_SAME_SLOT(kExecutableDestroy, PJRT_Executable_Destroy);
-LOCKSTEP_SAME_SLOT(kExecutableNumOutputs, PJRT_Executable_NumOutputs);
-LOCKSTEP_SAME_SLOT(kExecutableOptimizedProgram, PJRT_Executable_OptimizedProgram);
-LOCKSTEP_SAME_SLOT(kLoadedExecutableDestroy, PJRT_LoadedExecutable_Destroy);
-LOCKSTEP_SAME_SLOT(kLoadedExecutableGetExecutable, PJRT_LoadedExecutable_GetExecutable);
-LOCKSTEP_SAME_SLOT(kLoadedExecutableExecute, PJRT_LoadedExecutable_Execute);
-LOCKSTEP_SAME_SLOT(kBufferDestroy, PJRT_Buffer_Destroy);
-LOCKSTEP_SAME_SLOT(kBufferDimensions, PJRT_Buffer_Dimensions);
-LOCKSTEP_SAME_SLOT(kBufferOnDeviceSize, PJRT_Buffer_OnDeviceSizeInBytes);
-LOCKSTEP_SAME_SLOT(kBufferToHostBuffer, PJRT_Buffer_ToHostBuffer);
-LOCKSTEP_SAME_SLOT(kBufferReadyEvent, PJRT_Buffer_ReadyEvent);
-LOCKSTEP_SAME_SLOT(kExecutableMemoryStats, PJRT_Executable_GetCompiledMemoryStats);
+LOCKSTEP_SAME_SLOT(ErrorDestroy, PJRT_Error_Destroy);
+LOCKSTEP_SAME_SLOT(ErrorMessage, PJRT_Error_Message);
+LOCKSTEP_SAME_SLOT(PluginInitialize, PJRT_Plugin_Initialize);
+LOCKSTEP_SAME_SLOT(EventDestroy, PJRT_Event_Destroy);
+LOCKSTEP_SAME_SLOT(EventAwait, PJRT_Event_Await);
+LOCKSTEP_SAME_SLOT(ClientCreate, PJRT_Client_Create);
+LOCKSTEP_SAME_SLOT(ClientPlatformName, PJRT_Client_PlatformName);
+LOCKSTEP_SAME_SLOT(ClientPlatformVersion, PJRT_Client_PlatformVersion);
+LOCKSTEP_SAME_SLOT(ClientAddressableDevices, PJRT_Client_AddressableDevices);
+LOCKSTEP_SAME_SLOT(ClientCompile, PJRT_Client_Compile);
+LOCKSTEP_SAME_SLOT(ClientBufferFromHostBuffer, PJRT_Client_BufferFromHostBuffer);
+LOCKSTEP_SAME_SLOT(DescriptionId, PJRT_DeviceDescription_Id);
+LOCKSTEP_SAME_SLOT(DescriptionProcessIndex, PJRT_DeviceDescription_ProcessIndex);
+LOCKSTEP_SAME_SLOT(DescriptionAttributes, PJRT_DeviceDescription_Attributes);
+LOCKSTEP_SAME_SLOT(DescriptionKind, PJRT_DeviceDescription_Kind);
+LOCKSTEP_SAME_SLOT(DescriptionToString, PJRT_DeviceDescription_ToString);
+LOCKSTEP_SAME_SLOT(DeviceGetDescription, PJRT_Device_GetDescription);
+LOCKSTEP_SAME_SLOT(ExecutableDestroy, PJRT_Executable_Destroy);
+LOCKSTEP_SAME_SLOT(ExecutableNumOutputs, PJRT_Executable_NumOutputs);
+LOCKSTEP_SAME_SLOT(ExecutableOptimizedProgram, PJRT_Executable_OptimizedProgram);
+LOCKSTEP_SAME_SLOT(LoadedExecutableDestroy, PJRT_LoadedExecutable_Destroy);
+LOCKSTEP_SAME_SLOT(LoadedExecutableGetExecutable, PJRT_LoadedExecutable_GetExecutable);
+LOCKSTEP_SAME_SLOT(LoadedExecutableExecute, PJRT_LoadedExecutable_Execute);
+LOCKSTEP_SAME_SLOT(BufferDestroy, PJRT_Buffer_Destroy);
+LOCKSTEP_SAME_SLOT(BufferDimensions, PJRT_Buffer_Dimensions);
+LOCKSTEP_SAME_SLOT(BufferOnDeviceSize, PJRT_Buffer_OnDeviceSizeInBytes);
+LOCKSTEP_SAME_SLOT(BufferToHostBuffer, PJRT_Buffer_ToHostBuffer);
+LOCKSTEP_SAME_SLOT(BufferReadyEvent, PJRT_Buffer_ReadyEvent);
+LOCKSTEP_SAME_SLOT(ExecutableMemoryStats, PJRT_Executable_GetCompiledMemoryStats);
 
 LOCKSTEP_SAME_HEADER(Table, PJRT_Api);
 LOCKSTEP_SAME_HEADER(Version, PJRT_Api_Version);
@@ -63,8 +63,8 @@ LOCKSTEP_SAME_FIELD(NamedValue, type, PJRT_NamedValue, type);
 LOCKSTEP_SAME_FIELD(NamedValue, integer, PJRT_NamedValue, int64_value);
 LOCKSTEP_SAME_FIELD(NamedValue, integers, PJRT_NamedValue, int64_array_value);
 LOCKSTEP_SAME_FIELD(NamedValue, value_size, PJRT_NamedValue, value_size);
-static_assert(static_cast<int>(ValueType::kInt64) == PJRT_NamedValue_kInt64);
-static_assert(static_cast<int>(ValueType::kInt64List) == PJRT_NamedValue_kInt64List);
+static_assert(static_cast<int>(ValueType::Int64) == PJRT_NamedValue_kInt64);
+static_assert(static_cast<int>(ValueType::Int64List) == PJRT_NamedValue_kInt64List);
 
 LOCKSTEP_SAME_HEADER(NoArguments, PJRT_Plugin_Initialize_Args);
 

@@ -12,7 +12,7 @@ namespace {
 namespace c_api = lockstep::xla::c_api;
 using c_api::Slot;
 
-constexpr size_t kNumFunctions = static_cast<size_t>(Slot::kDeviceGetDescription) + 1;
+constexpr size_t kNumFunctions = static_cast<size_t>(Slot::DeviceGetDescription) + 1;
 // What a plugin of a later version expects behind the fields that we know.
 constexpr size_t kLaterFields = 64;
 
@@ -90,7 +90,7 @@ c_api::NamedValue named(const char* name, const int64_t* values, size_t count) {
   value.header.size = sizeof(value);
   value.name = name;
   value.name_size = std::strlen(name);
-  value.type = c_api::ValueType::kInt64List;
+  value.type = c_api::ValueType::Int64List;
   value.integers = values;
   value.value_size = count;
   return value;
@@ -113,18 +113,18 @@ extern "C" __attribute__((visibility("default"))) const void* GetPjrtApi() {
   const char* minor = std::getenv("FAKE_PLUGIN_MINOR");
   table.header.size = sizeof(table);
   table.version = {{sizeof(c_api::Version), nullptr}, 0, minor == nullptr ? 90 : std::atoi(minor)};
-  set(Slot::kErrorDestroy, function<c_api::OneObject, nothing>);
-  set(Slot::kErrorMessage, tell_error);
-  set(Slot::kPluginInitialize, function<c_api::NoArguments, initialize>);
-  set(Slot::kClientCreate, create_client);
-  set(Slot::kClientPlatformName, function<c_api::TextOfObject, tell_platform>);
-  set(Slot::kClientPlatformVersion, function<c_api::TextOfObject, tell_version>);
-  set(Slot::kClientAddressableDevices, function<c_api::Devices, list_devices>);
-  set(Slot::kDescriptionId, function<c_api::IntOfObject, tell_id>);
-  set(Slot::kDescriptionProcessIndex, function<c_api::IntOfObject, tell_process>);
-  set(Slot::kDescriptionAttributes, function<c_api::Attributes, tell_attributes>);
-  set(Slot::kDescriptionKind, function<c_api::TextOfObject, tell_kind>);
-  set(Slot::kDescriptionToString, function<c_api::TextOfObject, tell_device>);
-  set(Slot::kDeviceGetDescription, function<c_api::ObjectOfObject, get_description>);
+  set(Slot::ErrorDestroy, function<c_api::OneObject, nothing>);
+  set(Slot::ErrorMessage, tell_error);
+  set(Slot::PluginInitialize, function<c_api::NoArguments, initialize>);
+  set(Slot::ClientCreate, create_client);
+  set(Slot::ClientPlatformName, function<c_api::TextOfObject, tell_platform>);
+  set(Slot::ClientPlatformVersion, function<c_api::TextOfObject, tell_version>);
+  set(Slot::ClientAddressableDevices, function<c_api::Devices, list_devices>);
+  set(Slot::DescriptionId, function<c_api::IntOfObject, tell_id>);
+  set(Slot::DescriptionProcessIndex, function<c_api::IntOfObject, tell_process>);
+  set(Slot::DescriptionAttributes, function<c_api::Attributes, tell_attributes>);
+  set(Slot::DescriptionKind, function<c_api::TextOfObject, tell_kind>);
+  set(Slot::DescriptionToString, function<c_api::TextOfObject, tell_device>);
+  set(Slot::DeviceGetDescription, function<c_api::ObjectOfObject, get_description>);
   return &table;
 }

@@ -7,9 +7,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "lockstep/xla/graph/build.h"
 #include "lockstep/xla/graph/emit.h"
-#include "lockstep/xla/graph/trace.h"
+#include "lockstep/xla/graph/mlir/types.h"
+#include "lockstep/xla/graph/ops/build.h"
+#include "lockstep/xla/graph/origin.h"
+#include "lockstep/xla/graph/trace_difference.h"
 #include "tests/cluster/expect_error.h"
 
 namespace lockstep::xla {
@@ -50,19 +52,12 @@ std::string text_of(const Value& value, int replicas = 1, int partitions = 1) {
   return text_of(traced({value}), replicas, partitions);
 }
 
-/// Names a function as the dispatcher does.
-class Origin {
- public:
-  explicit Origin(const char* name) { current_origin() = name; }
-  ~Origin() { current_origin() = nullptr; }
-};
-
 TEST(GraphTest, ShapesBroadcastAsLibTorchDoes) {
   EXPECT_THAT(add(input({2, 3}), input({3}))->shape, ElementsAre(2, 3));
   EXPECT_THAT(add(input({4, 1}), input({1, 5}))->shape, ElementsAre(4, 5));
-  EXPECT_THAT(compare("LT", input({0, 1}), input({3}))->shape, ElementsAre(0, 3));
+  EXPECT_THAT(compare(Comparison::LT, input({0, 1}), input({3}))->shape, ElementsAre(0, 3));
   EXPECT_THAT(select(input({2, 1}, at::kBool), input({3}), number(0, at::kFloat))->shape, ElementsAre(2, 3));
-  EXPECT_EQ(compare("LT", input({2}), input({2}))->dtype, at::kBool);
+  EXPECT_EQ(compare(Comparison::LT, input({2}), input({2}))->dtype, at::kBool);
 }
 
 TEST(GraphTest, ShapesOfBuilders) {
@@ -83,8 +78,8 @@ TEST(GraphTest, ShapesOfBuilders) {
 TEST(GraphTest, WhatChangesNothingIsTheOperand) {
   const Value a = input({2, 3});
   for (const Value& same : {reshape(a, {2, 3}), broadcast(a, {2, 3}), convert(a, at::kFloat), transpose(a, {0, 1}),
-                            slice(a, {0, 0}, {2, 3}), pad(a, 1, {0, 0}, {0, 0}), reverse(a, {}), reduce("add", a, {}),
-                            concatenate({a}, 0), annotate(a, nullptr)}) {
+                            slice(a, {0, 0}, {2, 3}), pad(a, 1, {0, 0}, {0, 0}), reverse(a, {}),
+                            reduce(Combiner::Add, a, {}), concatenate({a}, 0), annotate(a, nullptr)}) {
     EXPECT_EQ(same, a) << describe(*same);
   }
 }
@@ -126,7 +121,7 @@ TEST(GraphTest, NumbersThatAreAlwaysArgumentsAreNotFolded) {
 }
 
 TEST(GraphTest, ErrorsNameTheFunction) {
-  const Origin origin("aten::add");
+  const OriginGuard origin("aten::add");
   EXPECT_ERROR(add(input({2, 3}), input({4})), c10::ValueError, "[aten::add] shapes [2, 3] and [4] do not broadcast");
   EXPECT_ERROR(add(input({2}), input({2}, at::kInt)), c10::ValueError, "operands are of one dtype: Float and Int");
   EXPECT_ERROR(reshape(input({2, 3}), {5}), c10::ValueError, "shape=[2, 3], asked for [5]");
@@ -134,21 +129,23 @@ TEST(GraphTest, ErrorsNameTheFunction) {
   EXPECT_ERROR(transpose(input({2, 3}), {0, 0}), c10::ValueError, "names each dimension once: [0, 0]");
   EXPECT_ERROR(sum(input({2}), {1}), c10::ValueError, "dim=1, shape=[2]");
   EXPECT_ERROR(dot(input({2, 3}), input({2, 3}), {}, {}, {1}, {0}), c10::ValueError, "contracted");
-  EXPECT_ERROR(scatter("add", input({2, 3}), input({4}, at::kLong), input({4, 2})), c10::ValueError, "expected [4, 3]");
+  EXPECT_ERROR(scatter(Combiner::Add, input({2, 3}), input({4}, at::kLong), input({4, 2})), c10::ValueError,
+               "expected [4, 3]");
   EXPECT_ERROR(mlir_type(at::kComplexFloat), c10::TypeError, "ComplexFloat");
 }
 
-TEST(GraphTest, WindowsHaveAsManyPlacesAsTheResult) {
+TEST(GraphTest, WindowsHaveAsManyPositionsAsTheResult) {
   const Window window{.size = {2}, .stride = {2}, .low = {1}, .high = {0}, .dilation = {}};
-  EXPECT_THAT(reduce_window("maximum", input({5}), -kInf, window, {3})->shape, ElementsAre(3));
-  EXPECT_ERROR(reduce_window("maximum", input({5}), -kInf, window, {2}), c10::ValueError, "has [3] places");
+  EXPECT_THAT(reduce_window(Combiner::Maximum, input({5}), -kInf, window, {3})->shape, ElementsAre(3));
+  EXPECT_ERROR(reduce_window(Combiner::Maximum, input({5}), -kInf, window, {2}), c10::ValueError, "has [3] positions");
   const Window wide{.size = {2}, .stride = {1}, .low = {0}, .high = {0}, .dilation = {3}};
-  EXPECT_THAT(reduce_window("add", input({5}), 0, wide, {2})->shape, ElementsAre(2));
+  EXPECT_THAT(reduce_window(Combiner::Add, input({5}), 0, wide, {2})->shape, ElementsAre(2));
 }
 
 TEST(GraphTest, DescribesWhatWasTraced) {
-  const Origin origin("aten::exp");
-  EXPECT_EQ(describe(*unary("exponential", input({4}))), "unary exponential -> tensor<4xf32> (traced from aten::exp)");
+  const OriginGuard origin("aten::exp");
+  EXPECT_EQ(describe(*unary(UnaryOp::Exponential, input({4}))),
+            "unary exponential -> tensor<4xf32> (traced from aten::exp)");
 }
 
 TEST(GraphTest, LongChainsAreReleasedWithoutRecursion) {
@@ -159,13 +156,13 @@ TEST(GraphTest, LongChainsAreReleasedWithoutRecursion) {
   };
   bool gone = false;
   Value chain = argument(std::make_unique<Watched>(&gone), at::kFloat, {1});
-  for (int i = 0; i < 1'000'000; ++i) chain = unary("negate", std::move(chain));
+  for (int i = 0; i < 1'000'000; ++i) chain = unary(UnaryOp::Negate, std::move(chain));
   chain.reset();
   EXPECT_TRUE(gone);
 }
 
 TEST(TraceTest, OperandsComeBeforeTheirUse) {
-  const Value a = input({2}), b = unary("negate", a);
+  const Value a = input({2}), b = unary(UnaryOp::Negate, a);
   const Trace trace = traced({add(b, a), b});
   ASSERT_EQ(trace.nodes.size(), 3u);
   EXPECT_EQ(trace.nodes[0], a.get());
@@ -173,14 +170,13 @@ TEST(TraceTest, OperandsComeBeforeTheirUse) {
   EXPECT_THAT(trace.arguments, ElementsAre(a.get()));
 }
 
-Value step(int64_t batch, double rate, const char* activation) {
+Value step(int64_t batch, double rate, UnaryOp activation) {
   const Value hidden = unary(activation, dot(input({batch, 4}), input({4, 3}), {}, {}, {1}, {0}));
   return times(sum(slice(hidden, {0, 1}, {batch, 3}), {0}), rate);
 }
 
 TEST(TraceTest, EqualComputationsHaveEqualKeys) {
-  static constexpr char kTanh[] = {'t', 'a', 'n', 'h', '\0'};  // The same spelling at another address.
-  const Trace first = traced({step(8, 0.1, "tanh")}), second = traced({step(8, 0.2, kTanh)});
+  const Trace first = traced({step(8, 0.1, UnaryOp::Tanh)}), second = traced({step(8, 0.2, UnaryOp::Tanh)});
   EXPECT_EQ(first.key, second.key) << "the values of numbers are no part of it";
   EXPECT_EQ(first.hash, second.hash);
   EXPECT_EQ(first.skeleton, second.skeleton);
@@ -188,7 +184,7 @@ TEST(TraceTest, EqualComputationsHaveEqualKeys) {
 }
 
 TEST(TraceTest, OtherSizesHaveTheSameSkeleton) {
-  const Trace first = traced({step(8, 0.1, "tanh")}), second = traced({step(16, 0.1, "tanh")});
+  const Trace first = traced({step(8, 0.1, UnaryOp::Tanh)}), second = traced({step(16, 0.1, UnaryOp::Tanh)});
   EXPECT_NE(first.key, second.key);
   EXPECT_EQ(first.skeleton, second.skeleton);
   const auto difference = first_difference(first, second);
@@ -200,7 +196,7 @@ TEST(TraceTest, OtherSizesHaveTheSameSkeleton) {
 }
 
 TEST(TraceTest, OtherOperationsAreNamed) {
-  const Trace first = traced({step(8, 0.1, "tanh")}), second = traced({step(16, 0.1, "logistic")});
+  const Trace first = traced({step(8, 0.1, UnaryOp::Tanh)}), second = traced({step(16, 0.1, UnaryOp::Logistic)});
   EXPECT_NE(first.skeleton, second.skeleton);
   const auto difference = first_difference(first, second);
   ASSERT_TRUE(difference);
@@ -211,7 +207,8 @@ TEST(TraceTest, OtherOperationsAreNamed) {
 }
 
 TEST(TraceTest, AShorterTraceEndsInNothing) {
-  const Trace first = traced({unary("tanh", input({2}))}), second = traced({unary("tanh", unary("tanh", input({2})))});
+  const Trace first = traced({unary(UnaryOp::Tanh, input({2}))}),
+              second = traced({unary(UnaryOp::Tanh, unary(UnaryOp::Tanh, input({2})))});
   const auto difference = first_difference(first, second);
   ASSERT_TRUE(difference);
   EXPECT_EQ(difference->position, 2u);
@@ -228,14 +225,15 @@ TEST(TraceTest, WhatAKeyTellsApart) {
   EXPECT_NE(key(input({4})), key(input({4}, at::kFloat, tiled_layout({2}))));
   EXPECT_NE(key(annotate(a, tiled_layout({2, 1}))), key(annotate(a, tiled_layout({1, 2}))));
   const Window window{.size = {2, 2}, .stride = {2, 2}, .low = {0, 0}, .high = {0, 0}, .dilation = {}};
-  EXPECT_NE(key(reduce_window("add", a, 0, window, {2, 2})), key(reduce_window("add", a, 1, window, {2, 2})));
-  const Value b = unary("negate", a), c = unary("exponential", a);
+  EXPECT_NE(key(reduce_window(Combiner::Add, a, 0, window, {2, 2})),
+            key(reduce_window(Combiner::Add, a, 1, window, {2, 2})));
+  const Value b = unary(UnaryOp::Negate, a), c = unary(UnaryOp::Exponential, a);
   EXPECT_NE(traced({b, c}).key, traced({c, b}).key);
   EXPECT_NE(collect({{.value = b}}).key, collect({{.value = b, .layout = replicated_layout()}}).key);
 }
 
 TEST(TraceTest, TheDifferenceMayBeInTheResults) {
-  const Value a = input({2}), b = unary("negate", a), c = unary("tanh", b);
+  const Value a = input({2}), b = unary(UnaryOp::Negate, a), c = unary(UnaryOp::Tanh, b);
   const Trace one = traced({c}), two = traced({c, b});
   const auto difference = first_difference(one, two);
   ASSERT_TRUE(difference);
@@ -246,20 +244,20 @@ TEST(TraceTest, TheDifferenceMayBeInTheResults) {
 
 TEST(TraceTest, CollectivesNeedOthers) {
   const Value a = input({2});
-  EXPECT_FALSE(traced({unary("negate", a)}).needs_others);
-  EXPECT_TRUE(traced({unary("negate", all_reduce("add", a, 2))}).needs_others);
+  EXPECT_FALSE(traced({unary(UnaryOp::Negate, a)}).needs_others);
+  EXPECT_TRUE(traced({unary(UnaryOp::Negate, all_reduce(Combiner::Add, a, 2))}).needs_others);
   EXPECT_TRUE(traced({all_gather(a, 2)}).needs_others);
 }
 
 TEST(TraceTest, StoragesTakeOverTheMemoryOfWhatTheyHeld) {
   const Value weight = input({4}), read = input({4}), other_shape = input({2}), laid_out = input({4});
   read->owners = 1;
-  const Value updated = unary("negate", weight);
+  const Value updated = unary(UnaryOp::Negate, weight);
   const Trace trace = collect({
       {.value = add(updated, read), .layout = nullptr, .before = read.get()},
       {.value = updated, .layout = nullptr, .before = weight.get()},
       {.value = add(updated, sum(other_shape, {0})), .layout = nullptr, .before = other_shape.get()},
-      {.value = unary("tanh", laid_out), .layout = tiled_layout({2}), .before = laid_out.get()},
+      {.value = unary(UnaryOp::Tanh, laid_out), .layout = tiled_layout({2}), .before = laid_out.get()},
   });
   EXPECT_THAT(trace.arguments, ElementsAre(weight.get(), read.get(), other_shape.get(), laid_out.get()));
   EXPECT_THAT(trace.donated_to, ElementsAre(1, -1, -1, -1));
@@ -322,7 +320,7 @@ TEST(EmitTest, LiteralsOfAllDtypes) {
 
 TEST(EmitTest, OutsideOfIntegersLiesTheEndOfTheirRange) {
   EXPECT_THAT(text_of(pad(input({2}, at::kInt), -kInf, {1}, {0})), HasSubstr("dense<-2147483648> : tensor<i32>"));
-  EXPECT_THAT(text_of(reduce("minimum", input({2}, at::kLong), {0})), HasSubstr("dense<9223372036854775807>"));
+  EXPECT_THAT(text_of(reduce(Combiner::Minimum, input({2}, at::kLong), {0})), HasSubstr("dense<9223372036854775807>"));
 }
 
 TEST(EmitTest, ProductsAreExactIfAskedFor) {
@@ -335,7 +333,7 @@ TEST(EmitTest, ProductsAreExactIfAskedFor) {
 
 TEST(EmitTest, LayoutsArePartsOfOneAxis) {
   const Value a = input({4, 6}, at::kFloat, tiled_layout({3, 2}));
-  const Value whole = annotate(unary("negate", a), replicated_layout());
+  const Value whole = annotate(unary(UnaryOp::Negate, a), replicated_layout());
   const std::string text = text_of(annotate(whole, tiled_layout({1, 6})), 1, 6);
   EXPECT_THAT(text, HasSubstr("sdy.mesh @mesh = <[\"x\"=6]>"));
   EXPECT_THAT(text, HasSubstr("sdy.sharding = #sdy.sharding<@mesh, [{\"x\":(1)3}, {\"x\":(3)2}]>"));
@@ -345,7 +343,7 @@ TEST(EmitTest, LayoutsArePartsOfOneAxis) {
 
 TEST(EmitTest, LayoutsMeanNothingOnOneLogicalDevice) {
   const Value a = input({4});
-  EXPECT_THAT(text_of(unary("negate", annotate(a, assigned_layout(0)))), Not(HasSubstr("sdy")));
+  EXPECT_THAT(text_of(unary(UnaryOp::Negate, annotate(a, assigned_layout(0)))), Not(HasSubstr("sdy")));
 }
 
 TEST(EmitTest, LayoutsMustFitTheLogicalDevices) {
@@ -355,7 +353,7 @@ TEST(EmitTest, LayoutsMustFitTheLogicalDevices) {
 
 TEST(EmitTest, ReplicasOfSeveralPartitionsAreAnAxisOfTheMesh) {
   const Value a = input({4, 4}, at::kFloat, tiled_layout({2, 1}));
-  const Trace trace = collect({{.value = all_reduce("add", a, 3), .layout = tiled_layout({1, 2})}});
+  const Trace trace = collect({{.value = all_reduce(Combiner::Add, a, 3), .layout = tiled_layout({1, 2})}});
   const std::string text = text_of(trace, 3, 2);
   EXPECT_THAT(text, HasSubstr("mhlo.num_replicas = 1 : i32, mhlo.num_partitions = 6 : i32"));
   EXPECT_THAT(text, HasSubstr("sdy.mesh @mesh = <[\"replica\"=3, \"x\"=2]>"));
@@ -364,12 +362,12 @@ TEST(EmitTest, ReplicasOfSeveralPartitionsAreAnAxisOfTheMesh) {
                         "out_shardings=[<@mesh, [{}, {\"x\"}]>] manual_axes={\"replica\"} (%p0_own: tensor<4x4xf32>)"));
   EXPECT_THAT(text, HasSubstr("replica_groups = dense<[[0, 2, 4], [1, 3, 5]]> : tensor<2x3xi64>"));
   EXPECT_THAT(text_of(trace, 1, 2), Not(HasSubstr("replica\"")));
-  EXPECT_THAT(text_of(unary("negate", input({4})), 3, 1), Not(HasSubstr("sdy")));
+  EXPECT_THAT(text_of(unary(UnaryOp::Negate, input({4})), 3, 1), Not(HasSubstr("sdy")));
 }
 
 TEST(EmitTest, CollectivesHaveOneGroupOfAllReplicas) {
   const Value a = input({2});
-  EXPECT_THAT(text_of(all_reduce("maximum", a, 3), 3),
+  EXPECT_THAT(text_of(all_reduce(Combiner::Maximum, a, 3), 3),
               HasSubstr("\"stablehlo.all_reduce\"(%p0) <{replica_groups = dense<[[0, 1, 2]]> : tensor<1x3xi64>}>"));
   EXPECT_THAT(text_of(all_gather(a, 2), 2), HasSubstr("(tensor<1x2xf32>) -> tensor<2x2xf32>"));
 }

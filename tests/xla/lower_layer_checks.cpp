@@ -14,32 +14,42 @@ void add(Checks& checks, const char* name, Tensor (*call)(const Tensor&)) {
                     [call](const Tensors& in) -> Tensors { return {call(in[0])}; }});
 }
 
-void add_convolutions(Checks& checks) {
-  for (int64_t dims : {1, 2, 3}) {
-    for (int64_t kernel : {1, 3}) {
-      for (int64_t stride : {1, 2}) {
-        for (int64_t dilation : {1, 2}) {
-          for (int64_t groups : {1, 2}) {
-            for (bool transposed : {false, true}) {
-              std::vector<int64_t> input{2, 4}, weight{transposed ? 4 : 6, (transposed ? 6 : 4) / groups};
-              for (int64_t i = 0; i < dims; ++i) {
-                input.push_back(6 + i);
-                weight.push_back(kernel);
-              }
-              const std::vector<int64_t> strides(dims, stride), padding(dims, kernel / 2), dilations(dims, dilation);
-              const std::vector<int64_t> more(dims, transposed ? stride - 1 : 0);
-              checks.push_back({transposed ? "transposed convolution" : "convolution",
-                                {random(input), random(weight), random({6})},
-                                [=](const Tensors& in) -> Tensors {
-                                  return {at::convolution(in[0], in[1], in[2], strides, padding, dilations, transposed,
-                                                          more, groups)};
-                                }});
-            }
-          }
-        }
+struct ConvolutionCase {
+  int64_t dims, kernel, stride, dilation;
+};
+
+/// Plain and transposed, with and without groups.
+void add_convolutions(Checks& checks, const ConvolutionCase& given) {
+  const auto [dims, kernel, stride, dilation] = given;
+  for (int64_t groups : {1, 2}) {
+    for (bool transposed : {false, true}) {
+      std::vector<int64_t> input{2, 4}, weight{transposed ? 4 : 6, (transposed ? 6 : 4) / groups};
+      for (int64_t i = 0; i < dims; ++i) {
+        input.push_back(5 + i);
+        weight.push_back(kernel);
       }
+      const std::vector<int64_t> strides(dims, stride), padding(dims, kernel / 2), dilations(dims, dilation);
+      const std::vector<int64_t> more(dims, transposed ? stride - 1 : 0);
+      const int64_t num_groups = groups;
+      checks.push_back(
+          {transposed ? "transposed convolution" : "convolution",
+           {random(input), random(weight), random({6})},
+           [=](const Tensors& in) -> Tensors {
+             return {at::convolution(in[0], in[1], in[2], strides, padding, dilations, transposed, more, num_groups)};
+           }});
     }
   }
+}
+
+/// Every combination in one dimension, where programs are small; in more dimensions each parameter once.
+void add_convolutions(Checks& checks) {
+  for (int64_t stride : {1, 2}) {
+    add_convolutions(checks, {1, 1, stride, 1});
+    for (int64_t dilation : {1, 2}) add_convolutions(checks, {1, 3, stride, dilation});
+  }
+  add_convolutions(checks, {2, 3, 2, 1});
+  add_convolutions(checks, {2, 3, 1, 2});
+  add_convolutions(checks, {3, 3, 2, 2});
 }
 
 }  // namespace

@@ -7,8 +7,8 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "lockstep/xla/counters.h"
+#include "lockstep/xla/engine/start.h"
 #include "lockstep/xla/lower/lowering.h"
-#include "lockstep/xla/tensor/place.h"
 #include "tests/xla/lower_checks.h"
 #include "tests/xla/plugin.h"
 
@@ -116,13 +116,13 @@ void expect_same(const Tensors& expected, const Tensors& found) {
   }
 }
 
-class LowerTest : public testing::Test {
+class LowerTest : public ::testing::Test {
  protected:
   void SetUp() override {
     LOCKSTEP_NEEDS_PLUGIN();
     at::manual_seed(5);
     start();
-    device_ = place_of({0}).torch_device();
+    device_ = device_of({0}).torch_device();
   }
 
   /// Traces some checks at a time, so that they are one program, and compares.

@@ -1,6 +1,8 @@
 #pragma once
 
-#include "lockstep/strategy/tpu_strategy.h"
+#include "lockstep/strategy/access.h"
+#include "lockstep/strategy/strategies/tpu_strategy.h"
+#include "lockstep/strategy/strategy_impl.h"
 #include "tests/xla/plugin.h"
 
 namespace lockstep::xla::test {
@@ -32,7 +34,7 @@ inline TPUStrategy make_strategy(MeshSize size, const TPUStrategyOptions& option
 /// Gives each replica an equal part of a batch, on its device.
 inline PerReplica<at::Tensor> split_batch(const Strategy& strategy, const at::Tensor& batch) {
   std::vector<at::Tensor> parts;
-  const auto& devices = strategy.shared_impl()->devices();
+  const auto& devices = lockstep::detail::Access::impl(strategy).devices();
   for (const at::Tensor& part : batch.chunk(static_cast<int64_t>(devices.size()))) {
     parts.push_back(part.to(devices[parts.size()].torch_device));
   }

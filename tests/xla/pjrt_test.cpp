@@ -6,6 +6,7 @@
 #include <numeric>
 #include <optional>
 #include <thread>
+#include <unistd.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,9 +21,10 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::Each;
 using ::testing::ElementsAre;
-using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
 /// Sets a variable of the environment, or unsets it, for the length of a test.
@@ -78,6 +80,9 @@ class FindPluginTest : public ::testing::Test {
     const fs::path file = folder_ / name;
     fs::create_directories(file.parent_path());
     std::ofstream(file) << "not a plugin";
+    for (const fs::path& made : {file, file.parent_path()}) {
+      fs::permissions(made, fs::perms::group_write | fs::perms::others_write, fs::perm_options::remove);
+    }
     return file;
   }
 
@@ -87,15 +92,49 @@ class FindPluginTest : public ::testing::Test {
   ScopedVariable no_tpu_{"TPU_LIBRARY_PATH", nullptr};
 };
 
-TEST_F(FindPluginTest, LooksBesideTheLibraryAndInTheBuild) {
+TEST_F(FindPluginTest, LooksBesideTheLibraryAndNotAboveIt) {
   std::vector<std::string> searched;
   find_plugin(&searched);
   Dl_info library{};
   ASSERT_NE(dladdr(reinterpret_cast<const void*>(&find_plugin), &library), 0);
-  const fs::path beside = fs::absolute(library.dli_fname).parent_path();
-  EXPECT_THAT(searched, Contains((beside / "pjrt").lexically_normal().string()));
-  EXPECT_THAT(searched, Contains((beside / "../../pjrt").lexically_normal().string()));
-  EXPECT_THAT(searched, Contains(EndsWith("lib/lockstep/pjrt")));
+  const std::string beside = fs::absolute(library.dli_fname).parent_path().lexically_normal();
+  EXPECT_THAT(searched, Contains(beside + "/pjrt"));
+  EXPECT_THAT(searched, Contains(beside + "/lockstep/pjrt"));
+  EXPECT_THAT(searched, Each(StartsWith(beside)));
+}
+
+TEST_F(FindPluginTest, FoldersAboveTheLibraryAreNotSearched) {
+  make("pjrt/pjrt_plugin_above.so");
+  make("prefix/pjrt/pjrt_plugin_above.so");
+  const std::string inside = make("prefix/lib/pjrt/pjrt_plugin_inside.so");
+  const std::string installed = make("prefix/lib/lockstep/pjrt/pjrt_plugin_installed.so");
+  EXPECT_THAT(plugins_beside(make("prefix/lib/liblockstep.so")), ElementsAre(inside, installed));
+}
+
+TEST_F(FindPluginTest, WhatOthersMayWriteIsNotLoaded) {
+  const std::string library = make("lib/liblockstep.so");
+  const std::string plugin = make("lib/pjrt/pjrt_plugin_x.so");
+  for (const fs::path& open : {fs::path(plugin), fs::path(plugin).parent_path()}) {
+    for (const fs::perms bit : {fs::perms::group_write, fs::perms::others_write}) {
+      fs::permissions(open, bit, fs::perm_options::add);
+      std::vector<std::string> searched;
+      EXPECT_THAT(plugins_beside(library, &searched), IsEmpty()) << open;
+      EXPECT_THAT(searched, Contains(AllOf(StartsWith(plugin), HasSubstr("not used"), HasSubstr("writable by other"))));
+      fs::permissions(open, bit, fs::perm_options::remove);
+    }
+  }
+  EXPECT_THAT(plugins_beside(library), ElementsAre(plugin));
+}
+
+TEST_F(FindPluginTest, WhatAnotherUserOwnsIsNotLoaded) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give files away";
+  const std::string library = make("lib/liblockstep.so");
+  const std::string plugin = make("lib/pjrt/pjrt_plugin_x.so");
+  constexpr uid_t kStranger = 54321;
+  ASSERT_EQ(::chown(plugin.c_str(), kStranger, 0), 0);
+  EXPECT_THAT(plugins_beside(library), IsEmpty());
+  ASSERT_EQ(::chown(library.c_str(), kStranger, 0), 0);
+  EXPECT_THAT(plugins_beside(library), ElementsAre(plugin)) << "the owner of the library is trusted";
 }
 
 TEST_F(FindPluginTest, TheVariableNamesAFileOrAFolder) {
@@ -153,7 +192,7 @@ TEST(FakePluginTest, TellsWhereTheCoresOfTpusAre) {
   EXPECT_EQ(client.platform(), "tpu");
   EXPECT_EQ(client.platform_version(), "fake 1");
   EXPECT_EQ(client.api_version(), "0.90");
-  EXPECT_EQ(client.hidden_sve(), HiddenSve::kNo);
+  EXPECT_EQ(client.hidden_sve(), HiddenSve::No);
   ASSERT_EQ(client.devices().size(), 2u);
   for (int core : {0, 1}) {
     const DeviceInfo& device = client.devices()[static_cast<size_t>(core)];
@@ -317,7 +356,7 @@ TEST_F(ClientTest, RunsOnAnyDevice) {
 
 // A compiler that takes the processor for a better one makes this die of an illegal instruction.
 TEST_F(ClientTest, LongSumsSuitTheProcessor) {
-  EXPECT_NE(client_->hidden_sve(), HiddenSve::kNotCured);
+  EXPECT_NE(client_->hidden_sve(), HiddenSve::NotCured);
   constexpr const char* kSum = R"(
 module {
   func.func public @main(%a: tensor<64x128xf32>) -> tensor<64xf32> {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/xla/pjrt/client.h"
+#include "lockstep/xla/pjrt/find_plugin.h"
 
 /// Skips the test where no plugin is found.
 #define LOCKSTEP_NEEDS_PLUGIN()                                                                    \

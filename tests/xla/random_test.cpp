@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/xla/counters.h"
-#include "lockstep/xla/tensor/place.h"
+#include "lockstep/xla/engine/start.h"
 #include "tests/xla/plugin.h"
 
 /// Random numbers of the device: they follow their distributions, and LibTorch's seed.
@@ -16,12 +16,12 @@ namespace {
 using at::Tensor;
 constexpr int64_t kCount = 40000;
 
-class RandomTest : public testing::Test {
+class RandomTest : public ::testing::Test {
  protected:
   void SetUp() override {
     LOCKSTEP_NEEDS_PLUGIN();
     start();
-    device_ = place_of({0}).torch_device();
+    device_ = device_of({0}).torch_device();
     at::manual_seed(11);
     fallbacks_ = counters().fallbacks;
   }

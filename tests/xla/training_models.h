@@ -2,7 +2,15 @@
 
 #include <cmath>
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/nn/pimpl.h>
+#include <torch/types.h>
 
 /// Small models of the kinds that people train. They return logarithms of probabilities, and are in double precision so
 /// that tolerances can be tight. Layers before a normalisation have no bias: its gradient would be zero but for

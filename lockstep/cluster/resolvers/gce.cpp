@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/cluster/google_api.h"
 #include "lockstep/cluster/launcher.h"
 #include "lockstep/cluster/service.h"
 

@@ -18,15 +18,15 @@ struct LOCKSTEP_API GCEOptions {
   int task_id = 0;
   std::string rpc_layer = "grpc";
   std::string api = "https://compute.googleapis.com/compute/v1";
-  /// Where the machine's account is asked for a token.
+  /// Address of the metadata service, which issues tokens of the machine's account.
   std::string metadata = "http://metadata.google.internal";
   HttpClient client = http_request;
 };
 
 /// The running machines of an instance group of Google Compute Engine, ordered by address as text, all of one job.
 ///
-/// The constructor asks the API as the machine's own account. It throws `c10::ValueError` where an option is missing,
-/// and `ContextError` where the API refuses or does not answer.
+/// The constructor queries the API with the machine's service account. It throws `c10::ValueError` where an option is
+/// missing, and `ContextError` where the API refuses or does not answer.
 class LOCKSTEP_API GCEClusterResolver : public FixedClusterResolver {
  public:
   explicit GCEClusterResolver(const GCEOptions& options);

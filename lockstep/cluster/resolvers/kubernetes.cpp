@@ -1,20 +1,52 @@
 #include "lockstep/cluster/resolvers/kubernetes.h"
 
 #include <algorithm>
+#include <cctype>
 #include <fstream>
 #include <iterator>
 
 #include "lockstep/base/error.h"
 #include "lockstep/cluster/launcher.h"
-#include "lockstep/cluster/natural_order.h"
 #include "lockstep/cluster/service.h"
 
 namespace lockstep {
 namespace {
 
+bool is_decimal_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
+
+/// Removes the digits at the front of a text and returns them without leading zeros.
+std::string_view take_number(std::string_view& text) {
+  size_t end = 0;
+  while (end < text.size() && is_decimal_digit(text[end])) ++end;
+  std::string_view number = text.substr(0, end);
+  text.remove_prefix(end);
+  while (number.size() > 1 && number.front() == '0') number.remove_prefix(1);
+  return number;
+}
+
+/// Orders names as people do, numbers in them by value: "pod-2" before "pod-10".
+bool natural_less(std::string_view a, std::string_view b) {
+  const std::string_view whole_a = a;
+  const std::string_view whole_b = b;
+  while (!a.empty() && !b.empty()) {
+    if (is_decimal_digit(a.front()) && is_decimal_digit(b.front())) {
+      const std::string_view left = take_number(a);
+      const std::string_view right = take_number(b);
+      if (left.size() != right.size()) return left.size() < right.size();
+      if (left != right) return left < right;
+      continue;
+    }
+    if (a.front() != b.front()) return a.front() < b.front();
+    a.remove_prefix(1);
+    b.remove_prefix(1);
+  }
+  if (a.empty() != b.empty()) return a.empty();
+  return whole_a < whole_b;  // "n01" and "n1": any order, but always the same
+}
+
 constexpr const char* kIndexedJob = "it belongs to an indexed Job; see docs/clusters.md for a manifest";
 
-std::string required_text(const Environment& variables, const std::string& name, const char* what_to_do) {
+std::string kubernetes_text(const Environment& variables, const std::string& name, const char* what_to_do) {
   const auto text = variables.given(name);
   LOCKSTEP_CHECK_CONTEXT(text.has_value(), "[KubernetesClusterResolver] the variable is not set: name=", name, "; ",
                          what_to_do);
@@ -37,8 +69,8 @@ Resolution resolve_indexed_job(const KubernetesOptions& options) {
   LOCKSTEP_CHECK_VALUE(
       index < size, "[KubernetesClusterResolver] the index is below the number of pods: JOB_COMPLETION_INDEX=", index,
       ", LOCKSTEP_NUM_WORKERS=", size, "; set it to the Job's completions");
-  const std::string service = required_text(variables, "LOCKSTEP_SERVICE", kIndexedJob);
-  const std::string prefix = pod_prefix(required_text(variables, "HOSTNAME", kIndexedJob), index);
+  const std::string service = kubernetes_text(variables, "LOCKSTEP_SERVICE", kIndexedJob);
+  const std::string prefix = pod_prefix(kubernetes_text(variables, "HOSTNAME", kIndexedJob), index);
   std::vector<std::string> addresses;
   for (int i = 0; i < size; ++i) {
     addresses.push_back(detail::host_and_port(c10::str(prefix, i, ".", service), options.port));
@@ -66,7 +98,7 @@ class Api {
   explicit Api(const KubernetesOptions& options) : options_(options), base_(options.api) {
     if (!base_.empty()) return;
     const char* outside = "this is no pod of Kubernetes; give KubernetesOptions::api";
-    const std::string host = required_text(options.variables, "KUBERNETES_SERVICE_HOST", outside);
+    const std::string host = kubernetes_text(options.variables, "KUBERNETES_SERVICE_HOST", outside);
     const int port = detail::optional_number(options.variables, "KUBERNETES_SERVICE_PORT", 1).value_or(443);
     base_ = "https://" + detail::host_and_port(host, port);
   }
@@ -82,8 +114,7 @@ class Api {
       for (const detail::Json& pod : answer["items"]) pods.push_back(running_pod(pod));
       next_page = detail::text_at(answer, {"metadata", "continue"});
     } while (!next_page.empty());
-    std::sort(pods.begin(), pods.end(),
-              [](const Pod& a, const Pod& b) { return detail::natural_less(a.name, b.name); });
+    std::sort(pods.begin(), pods.end(), [](const Pod& a, const Pod& b) { return natural_less(a.name, b.name); });
     return pods;
   }
 
@@ -100,11 +131,10 @@ class Api {
   }
 
   HttpRequest request_for(const std::string& selector, const std::string& page) const {
-    HttpRequest request;
-    request.url = base_ + "/api/v1/namespaces/" + detail::url_escaped(account_file("namespace")) +
-                  "/pods?labelSelector=" + detail::url_escaped(selector) +
-                  (page.empty() ? "" : "&continue=" + detail::url_escaped(page));
-    request.headers = {"Authorization: Bearer " + account_file("token")};
+    const std::string url = base_ + "/api/v1/namespaces/" + detail::url_escaped(account_file("namespace")) +
+                            "/pods?labelSelector=" + detail::url_escaped(selector) +
+                            (page.empty() ? "" : "&continue=" + detail::url_escaped(page));
+    HttpRequest request = detail::request_with_token(url, account_file("token"));
     request.ca_file = options_.account_folder + "/ca.crt";
     return request;
   }

@@ -12,17 +12,17 @@
 namespace lockstep {
 
 struct LOCKSTEP_API KubernetesOptions {
-  /// Which pods are whose tasks: for each job its label selectors. Used where the API is asked.
+  /// The label selectors of the pods of each job. Used for queries to the API.
   std::map<std::string, std::vector<std::string>> job_to_label_mapping{{"worker", {"job-name=tensorflow"}}};
   /// Port of every task.
   int port = 8470;
   std::string rpc_layer = "grpc";
-  /// This pod's task; unless given, the pod whose name is this machine's.
+  /// This pod's task; by default that of the pod with this machine's name.
   TaskType task_type{};
   TaskId task_id{};
   /// Address of the API; empty: https:// of KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT.
   std::string api{};
-  /// Where the account of the pod is: the files token, ca.crt and namespace.
+  /// Folder of the pod's service account: the files token, ca.crt and namespace.
   std::string account_folder = "/var/run/secrets/kubernetes.io/serviceaccount";
   HttpClient client = http_request;
   Environment variables{};
@@ -30,12 +30,13 @@ struct LOCKSTEP_API KubernetesOptions {
 
 /// Pods of Kubernetes.
 ///
-/// In an indexed Job nobody need be asked: the pod's index is in JOB_COMPLETION_INDEX, and the Job's manifest gives the
+/// An indexed Job needs no query: the pod's index is in JOB_COMPLETION_INDEX, and the Job's manifest gives the
 /// number of pods in LOCKSTEP_NUM_WORKERS and the headless service in LOCKSTEP_SERVICE. Pod i is at
 /// "JOB-i.SERVICE:port", where JOB-i is its HOSTNAME.
 ///
-/// Everywhere else the API is asked, with the pod's own account, which must be allowed to list pods of its namespace:
-/// tasks are the running pods with the given labels, ordered by name with numbers by value, at their own addresses.
+/// Otherwise the API is queried with the pod's service account, which must have the right to list pods of its
+/// namespace: tasks are the running pods with the given labels, ordered by name with numbers by value, at their own
+/// addresses.
 ///
 /// The constructor throws `ContextError` where variables or files are missing, the API refuses, or a pod does not run
 /// yet.

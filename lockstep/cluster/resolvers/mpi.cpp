@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kOutside = "start the program with mpirun";
+constexpr const char* kStartWithMpirun = "start the program with mpirun";
 
 /// The variables of one launcher. Each local pair may be missing.
 struct Launcher {
@@ -41,7 +41,7 @@ const Launcher& launcher_of(const Environment& variables) {
   LOCKSTEP_CHECK_CONTEXT(found != kLaunchers.end(),
                          "[MPIClusterResolver] no launcher's variables are set: looked for OMPI_COMM_WORLD_RANK, "
                          "MV2_COMM_WORLD_RANK, PMI_RANK and PMIX_RANK; ",
-                         kOutside);
+                         kStartWithMpirun);
   return *found;
 }
 
@@ -50,10 +50,9 @@ std::pair<int, std::string> port_of_launch(const Environment& variables) {
   for (const char* name : kLaunchIds) {
     if (const auto id = variables.given(name)) return {detail::port_of_job(*id), name};
   }
-  LOCKSTEP_CHECK_CONTEXT(false,
-                         "[MPIClusterResolver] the launcher gives the launch no id to make a port of; set "
-                         "LOCKSTEP_COORDINATOR=host:port, the same for all ranks");
-  return {};
+  LOCKSTEP_THROW(ContextError,
+                 "[MPIClusterResolver] the launcher gives the launch no id to make a port of; set "
+                 "LOCKSTEP_COORDINATOR=host:port, the same for all ranks");
 }
 
 /// Returns the first address in "249757696.0;tcp://192.0.2.2,10.0.0.2:44345;tcp6://...".
@@ -91,14 +90,14 @@ detail::SourcedAddress coordinator_of(const Environment& variables, const detail
   return {detail::host_and_port(mpirun, port), "OMPI_MCA_orte_hnp_uri, port of " + id};
 }
 
-detail::RankedJob job_of(const Environment& variables) {
+detail::RankedJob mpi_job(const Environment& variables) {
   const Launcher& launcher = launcher_of(variables);
   detail::RankedJob job;
   job.launcher = launcher.name;
   job.rank_source = launcher.rank;
   job.size_source = launcher.size;
-  job.rank = detail::required_number(variables, launcher.rank, kOutside);
-  job.size = detail::required_number(variables, launcher.size, c10::str(kOutside, ", or set it"), 1);
+  job.rank = detail::required_number(variables, launcher.rank, kStartWithMpirun);
+  job.size = detail::required_number(variables, launcher.size, c10::str(kStartWithMpirun, ", or set it"), 1);
   const auto local_rank = detail::optional_number(variables, launcher.local_rank);
   const auto local_size = detail::optional_number(variables, launcher.local_size, 1);
   if (local_rank && local_size) job.local_task = LocalTask{*local_rank, *local_size};
@@ -110,6 +109,6 @@ detail::RankedJob job_of(const Environment& variables) {
 }  // namespace
 
 MPIClusterResolver::MPIClusterResolver(const Environment& variables)
-    : FixedClusterResolver(detail::resolution_of(job_of(variables))) {}
+    : FixedClusterResolver(detail::resolution_of(mpi_job(variables))) {}
 
 }  // namespace lockstep

@@ -9,15 +9,15 @@ namespace lockstep {
 /// Workers started by `mpirun`, of Open MPI, of MPICH and its relatives (Hydra, MVAPICH2, Intel MPI), or of PMIx. MPI
 /// itself is not needed.
 ///
-/// Launchers say ranks, but not where rank 0 is. Its address is the first that is known of
+/// Launchers provide ranks, but not the address of rank 0. It is the first known one of
 ///   1. LOCKSTEP_COORDINATOR;
-///   2. MASTER_ADDR, with MASTER_PORT or else a port made of the launch's id;
+///   2. MASTER_ADDR, with MASTER_PORT or else a port derived from the launch's id;
 ///   3. where all ranks are on one machine: 127.0.0.1, and such a port;
 ///   4. of Open MPI: the machine that mpirun runs on, where rank 0 runs there too, and such a port.
-/// Ports made of an id are in 20000 … 32767; another program may have taken one: then give LOCKSTEP_COORDINATOR.
+/// Derived ports are in 20000 … 32767. Set LOCKSTEP_COORDINATOR where another program uses that port.
 ///
-/// The constructor throws `ContextError` where ranks or that address are not known, `c10::ValueError` where they are
-/// wrong.
+/// The constructor throws `ContextError` where ranks or that address are unknown, `c10::ValueError` where they are
+/// invalid.
 class LOCKSTEP_API MPIClusterResolver : public FixedClusterResolver {
  public:
   explicit MPIClusterResolver(const Environment& variables = {});

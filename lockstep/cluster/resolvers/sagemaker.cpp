@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-std::string required_text(const Environment& variables, const char* name) {
+std::string sagemaker_text(const Environment& variables, const char* name) {
   const auto text = variables.get(name);
   LOCKSTEP_CHECK_CONTEXT(text.has_value(), "[SageMakerClusterResolver] the variable is not set: name=", name,
                          "; this is for programs inside of a SageMaker training job");
@@ -31,8 +31,8 @@ std::vector<std::string> sorted_hosts(const std::string& text) {
 }
 
 Resolution resolve(const SageMakerOptions& options) {
-  const std::vector<std::string> hosts = sorted_hosts(required_text(options.variables, "SM_HOSTS"));
-  const std::string current = required_text(options.variables, "SM_CURRENT_HOST");
+  const std::vector<std::string> hosts = sorted_hosts(sagemaker_text(options.variables, "SM_HOSTS"));
+  const std::string current = sagemaker_text(options.variables, "SM_CURRENT_HOST");
   const auto own = std::find(hosts.begin(), hosts.end(), current);
   Resolution result;
   if (own != hosts.end()) {

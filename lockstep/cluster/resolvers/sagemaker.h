@@ -10,7 +10,7 @@ namespace lockstep {
 
 struct LOCKSTEP_API SageMakerOptions {
   int port = 2223;
-  /// What stands in the place of what SageMaker says, each on its own.
+  /// Override the values of SageMaker's variables.
   TaskType task_type{};
   TaskId task_id{};
   std::string rpc_layer{};
@@ -21,7 +21,7 @@ struct LOCKSTEP_API SageMakerOptions {
 /// A training job of Amazon SageMaker: all hosts of SM_HOSTS, a list in JSON, are workers in the order of their names,
 /// and this is SM_CURRENT_HOST. No cluster where that is not among them.
 ///
-/// The constructor throws `ContextError` where a variable is not set, `c10::ValueError` where it cannot be understood.
+/// The constructor throws `ContextError` where a variable is not set, `c10::ValueError` where it is invalid.
 class LOCKSTEP_API SageMakerClusterResolver : public FixedClusterResolver {
  public:
   explicit SageMakerClusterResolver(const SageMakerOptions& options = {});

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kOutside = "start the program with srun, inside of an allocation";
+constexpr const char* kStartWithSrun = "start the program with srun, inside of an allocation";
 
 struct HostTasks {
   std::string host;
@@ -24,9 +24,9 @@ struct RankPlace {
   int local_index = 0;
 };
 
-std::string required_text(const Environment& variables, const std::string& name) {
+std::string slurm_text(const Environment& variables, const std::string& name) {
   const auto text = variables.get(name);
-  LOCKSTEP_CHECK_CONTEXT(text.has_value(), "[environment] the variable is not set: name=", name, "; ", kOutside);
+  LOCKSTEP_CHECK_CONTEXT(text.has_value(), "[environment] the variable is not set: name=", name, "; ", kStartWithSrun);
   return *text;
 }
 
@@ -34,8 +34,8 @@ std::vector<HostTasks> hosts_of(const SlurmOptions& options) {
   std::vector<HostTasks> hosts;
   for (const auto& [host, num_tasks] : options.tasks_per_node) hosts.push_back({host, num_tasks});
   if (hosts.empty()) {
-    const auto names = expand_hostlist(required_text(options.variables, "SLURM_STEP_NODELIST"));
-    const auto counts = expand_tasks_per_node(required_text(options.variables, "SLURM_STEP_TASKS_PER_NODE"));
+    const auto names = expand_hostlist(slurm_text(options.variables, "SLURM_STEP_NODELIST"));
+    const auto counts = expand_tasks_per_node(slurm_text(options.variables, "SLURM_STEP_TASKS_PER_NODE"));
     for (size_t i = 0; i < std::min(names.size(), counts.size()); ++i) hosts.push_back({names[i], counts[i]});
   }
   std::set<std::string> seen;
@@ -70,7 +70,8 @@ bool is_cyclic(const Environment& variables) {
 
 std::map<std::string, int> jobs_of(const SlurmOptions& options, int num_places) {
   std::map<std::string, int> jobs = options.jobs;
-  if (jobs.empty()) jobs["worker"] = detail::required_number(options.variables, "SLURM_STEP_NUM_TASKS", kOutside, 1);
+  if (jobs.empty())
+    jobs["worker"] = detail::required_number(options.variables, "SLURM_STEP_NUM_TASKS", kStartWithSrun, 1);
   int num_tasks = 0;
   for (const auto& [job, count] : jobs) {
     LOCKSTEP_CHECK_VALUE(count >= 0, "[SlurmClusterResolver] a job has at least 0 tasks: job=\"", job,
@@ -155,7 +156,7 @@ DealtTasks deal_tasks(const SlurmOptions& options, const std::vector<HostTasks>&
 }
 
 Resolution resolve(const SlurmOptions& options) {
-  const int rank = detail::required_number(options.variables, "SLURM_PROCID", kOutside);
+  const int rank = detail::required_number(options.variables, "SLURM_PROCID", kStartWithSrun);
   const std::vector<HostTasks> hosts = hosts_of(options);
   const std::vector<RankPlace> places = deal_ranks(hosts, is_cyclic(options.variables));
   DealtTasks tasks = deal_tasks(options, hosts, places, rank);
@@ -164,7 +165,10 @@ Resolution resolve(const SlurmOptions& options) {
                        ", tasks=", places.size());
   const RankPlace& own = places[rank];
   const GpuShare gpus = share_of_gpus(options, hosts, own.local_index);
-  if (options.auto_set_gpu && gpus.per_task > 0) options.variables.set("CUDA_VISIBLE_DEVICES", gpus.ids);
+  const bool asks_for_none = options.gpus_per_node == 0 || options.gpus_per_task == 0;
+  if (options.auto_set_gpu && (gpus.per_task > 0 || asks_for_none)) {
+    options.variables.set("CUDA_VISIBLE_DEVICES", gpus.ids);
+  }
 
   Resolution result;
   result.cluster = ClusterSpec(std::move(tasks.jobs));
@@ -179,8 +183,12 @@ Resolution resolve(const SlurmOptions& options) {
   result.facts = {{"task type", tasks.own_type, options.jobs.empty() ? "all tasks are workers" : "jobs, SLURM_PROCID"},
                   {"task id", std::to_string(tasks.own_index), "SLURM_PROCID"},
                   {"task on this machine", c10::str(own.local_index, " of ", hosts[own.host].num_tasks), host_source},
-                  {"GPUs of this task", gpus.per_task == 0 ? "as the launcher set them" : gpus.ids,
-                   "CUDA_VISIBLE_DEVICES, SLURM_GPUS_ON_NODE or the machine's cards"}};
+                  {"GPUs of this task",
+                   asks_for_none        ? "none"
+                   : gpus.per_task == 0 ? "as the launcher set them"
+                                        : gpus.ids,
+                   asks_for_none ? "gpus_per_node or gpus_per_task"
+                                 : "CUDA_VISIBLE_DEVICES, SLURM_GPUS_ON_NODE or the machine's cards"}};
   const auto facts = detail::task_facts(result.cluster, host_source);
   result.facts.insert(result.facts.end(), facts.begin(), facts.end());
   return result;

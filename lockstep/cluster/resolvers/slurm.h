@@ -13,27 +13,29 @@
 namespace lockstep {
 
 struct LOCKSTEP_API SlurmOptions {
-  /// How many tasks each job has; tasks go to jobs in the order of their names. Empty: all are workers.
+  /// The number of tasks of each job; tasks are assigned to jobs in the order of their names. Empty: all are workers.
   std::map<std::string, int> jobs{};
   /// Port of a host's first task; the others have the next ones.
   int port_base = 8888;
   /// GPUs of a host. Not given: those in CUDA_VISIBLE_DEVICES, else SLURM_GPUS_ON_NODE, else the cards of the machine.
+  /// 0: tasks use no GPU.
   std::optional<int> gpus_per_node{};
-  /// Not given: `gpus_per_node` over the largest number of tasks on a host.
+  /// Not given: `gpus_per_node` over the largest number of tasks on a host. 0: tasks use no GPU.
   std::optional<int> gpus_per_task{};
-  /// Hosts and their numbers of tasks, in the order of ranks. Empty: as Slurm says.
+  /// Hosts and their numbers of tasks, in the order of ranks. Empty: those of Slurm's variables.
   std::vector<std::pair<std::string, int>> tasks_per_node{};
-  /// Whether CUDA_VISIBLE_DEVICES is set to this task's share, which has an effect only before CUDA is used.
+  /// Whether CUDA_VISIBLE_DEVICES is set to this task's share (empty if tasks use no GPU), which has an effect only
+  /// before CUDA is used. With fewer GPUs than tasks it is left as the launcher set it.
   bool auto_set_gpu = true;
   std::string rpc_layer = "grpc";
   Environment variables{};
-  /// Where the cards of the machine are looked for.
+  /// Root of the machine's files, in which GPUs are counted.
   std::string device_folder = "/dev";
 };
 
 /// A step of Slurm, started with `srun`: hosts, numbers of tasks and the own rank are in SLURM_STEP_NODELIST,
-/// SLURM_STEP_TASKS_PER_NODE, SLURM_STEP_NUM_TASKS and SLURM_PROCID. Ranks are dealt to hosts as SLURM_DISTRIBUTION
-/// says: in blocks, or cyclic.
+/// SLURM_STEP_TASKS_PER_NODE, SLURM_STEP_NUM_TASKS and SLURM_PROCID. SLURM_DISTRIBUTION
+/// determines how ranks are assigned to hosts: in blocks, or cyclically.
 ///
 /// The constructor throws `ContextError` outside of a step, and `c10::ValueError` where variables or options contradict
 /// each other.

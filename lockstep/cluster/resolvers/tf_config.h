@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-/// What stands in the place of TF_CONFIG's fields, each on its own.
+/// Values that override TF_CONFIG's fields.
 struct LOCKSTEP_API TFConfigOptions {
   TaskType task_type{};
   TaskId task_id{};
@@ -19,7 +19,7 @@ struct LOCKSTEP_API TFConfigOptions {
   Environment variables{};
 };
 
-/// Reads the variable TF_CONFIG, afresh at every call:
+/// Reads the variable TF_CONFIG at every call:
 ///
 ///     TF_CONFIG='{"cluster": {"worker": ["n1:2222", "n2:2222"]}, "task": {"type": "worker", "index": 0}}'
 ///

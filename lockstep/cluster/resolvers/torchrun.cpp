@@ -6,14 +6,15 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kOutside =
+constexpr const char* kStartWithTorchrun =
     "start the program with torchrun, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT";
 
 detail::SourcedAddress coordinator_of(const Environment& variables) {
   if (const auto given = detail::given_coordinator(variables)) return *given;
   const auto host = variables.given("MASTER_ADDR");
-  LOCKSTEP_CHECK_CONTEXT(host.has_value(), "[environment] the variable is not set: name=MASTER_ADDR; ", kOutside);
-  const int port = detail::required_number(variables, "MASTER_PORT", kOutside, 1);
+  LOCKSTEP_CHECK_CONTEXT(host.has_value(), "[environment] the variable is not set: name=MASTER_ADDR; ",
+                         kStartWithTorchrun);
+  const int port = detail::required_number(variables, "MASTER_PORT", kStartWithTorchrun, 1);
   LOCKSTEP_CHECK_VALUE(port <= 65535, "[environment] a port is at most 65535: MASTER_PORT=", port);
   const std::string agent = variables.given("TORCHELASTIC_USE_AGENT_STORE").value_or("");
   if (agent != "True" && agent != "true" && agent != "1") {
@@ -23,13 +24,13 @@ detail::SourcedAddress coordinator_of(const Environment& variables) {
           "MASTER_ADDR, port beside MASTER_PORT, on which torchrun listens"};
 }
 
-detail::RankedJob job_of(const Environment& variables) {
+detail::RankedJob torchrun_job(const Environment& variables) {
   detail::RankedJob job;
   job.launcher = "torchrun";
   job.rank_source = "RANK";
   job.size_source = "WORLD_SIZE";
-  job.rank = detail::required_number(variables, job.rank_source, kOutside);
-  job.size = detail::required_number(variables, job.size_source, kOutside, 1);
+  job.rank = detail::required_number(variables, job.rank_source, kStartWithTorchrun);
+  job.size = detail::required_number(variables, job.size_source, kStartWithTorchrun, 1);
   const auto local_rank = detail::optional_number(variables, "LOCAL_RANK");
   const auto local_size = detail::optional_number(variables, "LOCAL_WORLD_SIZE", 1);
   if (local_rank && local_size) job.local_task = LocalTask{*local_rank, *local_size};
@@ -41,6 +42,6 @@ detail::RankedJob job_of(const Environment& variables) {
 }  // namespace
 
 TorchrunClusterResolver::TorchrunClusterResolver(const Environment& variables)
-    : FixedClusterResolver(detail::resolution_of(job_of(variables))) {}
+    : FixedClusterResolver(detail::resolution_of(torchrun_job(variables))) {}
 
 }  // namespace lockstep

@@ -12,7 +12,7 @@ namespace lockstep {
 /// Only the address of worker 0 is known: LOCKSTEP_COORDINATOR where set, else MASTER_ADDR and MASTER_PORT. Where
 /// torchrun itself listens on that port (TORCHELASTIC_USE_AGENT_STORE=True, its default), it is the port after it.
 ///
-/// The constructor throws `ContextError` where variables are missing and `c10::ValueError` where they are wrong.
+/// The constructor throws `ContextError` where variables are missing and `c10::ValueError` where they are invalid.
 class LOCKSTEP_API TorchrunClusterResolver : public FixedClusterResolver {
  public:
   explicit TorchrunClusterResolver(const Environment& variables = {});

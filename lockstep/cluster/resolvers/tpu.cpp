@@ -80,7 +80,7 @@ void count_devices_here(Resolution& result, const TPUOptions& options) {
 
 void set_cluster(Resolution& result, const TPUOptions& options, TaskAddresses tasks, const std::string& source) {
   std::map<std::string, TaskAddresses> jobs{{options.job_name, std::move(tasks)}};
-  if (!options.coordinator_name.empty() && !options.coordinator_address.empty()) {
+  if (!options.coordinator_name.empty()) {
     jobs.emplace(options.coordinator_name, TaskAddresses{options.coordinator_address});
   }
   result.cluster = ClusterSpec(std::move(jobs));
@@ -163,7 +163,18 @@ std::optional<tpu::SliceWorkers> own_slice(const TPUOptions& options, const std:
   return !named || is_own_name ? tpu::slice_workers(options.variables) : std::nullopt;
 }
 
+void check_coordinator(const TPUOptions& options) {
+  LOCKSTEP_CHECK_VALUE(options.coordinator_name.empty() == options.coordinator_address.empty(),
+                       "[TPUClusterResolver] a coordinator has a name and an address: coordinator_name=\"",
+                       options.coordinator_name, "\", coordinator_address=\"", options.coordinator_address,
+                       "\"; no server is started for it here");
+  LOCKSTEP_CHECK_VALUE(options.coordinator_name.empty() || options.coordinator_name != options.job_name,
+                       "[TPUClusterResolver] the coordinator is a job of its own: coordinator_name=\"",
+                       options.coordinator_name, "\", job_name=\"", options.job_name, "\"");
+}
+
 Resolution resolve(const TPUOptions& options) {
+  check_coordinator(options);
   Resolution result;
   result.task_type = options.job_name;
   result.task_id = 0;

@@ -18,7 +18,7 @@ struct LOCKSTEP_API TPUOptions {
   std::string zone{};
   std::string project{};
   std::string job_name = "worker";
-  /// One more job of one task, where both are given.
+  /// An additional job of one task, in the cluster of a TPU that has one ("local" has none). Both or neither.
   std::string coordinator_name{};
   std::string coordinator_address{};
   /// Address of the Cloud TPU service; the document at TPU_API_DISCOVERY_URL, where that is set, names another.
@@ -27,26 +27,26 @@ struct LOCKSTEP_API TPUOptions {
   std::string metadata{};
   HttpClient client = http_request;
   Environment variables{};
-  /// Where the chips of the machine are looked for.
+  /// Root of the machine's files, in which chips are counted.
   std::string machine_root = "/";
 };
 
 /// The hosts of a TPU.
 ///
 ///   - "local" is the TPU of this machine: no cluster.
-///   - Addresses are taken as they are; those without a port have 8470.
-///   - Where nothing is named, the environment of a TPU VM or of a pod of Kubernetes says it: workers are listed in
+///   - Addresses without a port have port 8470.
+///   - Without a name, the environment of a TPU VM or of a pod of Kubernetes describes the slice: workers are listed in
 ///     TPU_PROCESS_ADDRESSES or TPU_WORKER_HOSTNAMES, and CLOUD_TPU_TASK_ID or TPU_WORKER_ID is this one; a single
-///     worker is "local". The same holds for a name in TPU_NAME or TPU_CONFIG that stands beside such a list. Where
-///     MEGASCALE_NUM_SLICES slices train together, their workers follow each other.
+///     worker is "local". This also holds for a name in TPU_NAME or TPU_CONFIG where such a list is set. With
+///     MEGASCALE_NUM_SLICES slices, the workers of all slices are numbered consecutively.
 ///   - Another name is looked up in Google's cloud, as the machine's own account; the TPU must be READY. Where
-///     TPU_SKIP_MDS_QUERY is set, nobody is asked.
+///     TPU_SKIP_MDS_QUERY is set, nothing is queried.
 ///
 /// `num_accelerators` has the TPU devices of each task: for "local" and for workers of the environment those that are
-/// in this machine, for names those of the type; 0 where nobody says.
+/// in this machine, for names those of the type; 0 where unknown.
 ///
-/// The constructor throws `c10::ValueError` where no TPU is named or variables are wrong, `c10::NotImplementedError`
-/// for several names, `ContextError` where a name cannot be looked up.
+/// The constructor throws `c10::ValueError` where no TPU is named, a coordinator is incomplete or variables are wrong,
+/// `c10::NotImplementedError` for several names, `ContextError` where a name cannot be looked up.
 class LOCKSTEP_API TPUClusterResolver : public FixedClusterResolver {
  public:
   explicit TPUClusterResolver(const TPUOptions& options = {});

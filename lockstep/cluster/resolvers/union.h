@@ -11,15 +11,15 @@
 
 namespace lockstep {
 
-/// What stands in the place of the first resolver's answers.
+/// Values that override those of the first resolver.
 struct LOCKSTEP_API UnionOptions {
   TaskType task_type{};
   TaskId task_id{};
   std::string rpc_layer{};
 };
 
-/// Several clusters as one. Lists of a job are put one after the other; where one is sparse, indices are kept and must
-/// not meet, else `cluster_spec` throws `c10::ValueError`. All other answers are the first resolver's.
+/// Several clusters as one. Lists of a job are concatenated; where one is sparse, indices are preserved and must
+/// differ, else `cluster_spec` throws `c10::ValueError`. All other values are the first resolver's.
 class LOCKSTEP_API UnionClusterResolver : public ClusterResolver {
  public:
   /// Throws `c10::ValueError` where there is no resolver, or one is null.
@@ -35,7 +35,7 @@ class LOCKSTEP_API UnionClusterResolver : public ClusterResolver {
   std::vector<ClusterFact> facts() const override;
 
  private:
-  /// The task's address in the united cluster where type and index are given, else the first resolver's master.
+  /// The task's address in the combined cluster where type and index are given, else the first resolver's master.
   std::string do_master(const TaskType& task_type, TaskId task_id, const std::string& rpc_layer) const override;
 
   std::vector<std::shared_ptr<ClusterResolver>> resolvers_;

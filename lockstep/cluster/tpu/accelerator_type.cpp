@@ -99,9 +99,8 @@ MeshShape mesh_of_type(std::string_view name) {
     const bool is_it = chips.count() * generation.counted_per_chip == parsed->number;
     if (is_it && chips.count() <= generation.most_chips) return {chips.x, chips.y, chips.z, generation.cores_per_chip};
   }
-  LOCKSTEP_CHECK_VALUE(false, "[Topology] there is no slice of this size: type=\"", name,
-                       "\", types: ", all_names(generation), "; give the mesh where it is another");
-  return {};
+  LOCKSTEP_THROW(c10::ValueError, "[Topology] there is no slice of this size: type=\"", name,
+                 "\", types: ", all_names(generation), "; give the mesh where it is another");
 }
 
 MeshShape usual_host(const MeshShape& mesh, bool has_large_hosts) {

@@ -3,7 +3,6 @@
 #include <charconv>
 
 #include "lockstep/base/error.h"
-#include "lockstep/cluster/google_api.h"
 #include "lockstep/cluster/launcher.h"
 #include "lockstep/cluster/service.h"
 #include "lockstep/cluster/tpu/accelerator_type.h"
@@ -29,6 +28,7 @@ int port_of(const Json& endpoint, int default_port) {
 
 /// Returns where the service is that a discovery document describes.
 std::string discovered_api(const CloudNodeQuery& query) {
+  detail::check_can_carry_token(query.discovery_url);  // whoever can change the document gets the token
   HttpRequest request;
   request.url = query.discovery_url;
   const Json document = detail::request_json(query.client, request);

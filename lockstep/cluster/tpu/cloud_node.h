@@ -6,7 +6,7 @@
 
 #include "lockstep/cluster/http.h"
 
-/// A TPU by its name in Google's cloud.
+/// A TPU in Google Cloud, by name.
 namespace lockstep::tpu {
 
 struct CloudNodeQuery {
@@ -25,14 +25,14 @@ struct CloudNodeQuery {
 struct CloudNode {
   /// "host:port", in order.
   std::vector<std::string> addresses{};
-  /// Where they are from.
+  /// The source of the addresses.
   std::string source{};
-  /// TPU devices of each host, where the node's type says it.
+  /// TPU devices of each host, where the node's type determines it.
   std::optional<int> devices_per_host{};
 };
 
-/// Asks the Cloud TPU service, as the machine's own account. Endpoints without a port have `default_port`. Throws
-/// `ContextError` where there is no such TPU, or it is not READY.
+/// Queries the Cloud TPU service with the machine's service account. Endpoints without a port have `default_port`.
+/// Throws `ContextError` where there is no such TPU, or it is not READY.
 CloudNode find_cloud_node(const CloudNodeQuery& query, int default_port);
 
 }  // namespace lockstep::tpu

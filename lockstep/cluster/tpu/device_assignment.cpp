@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/cluster/tpu/replica_grid.h"
 #include "lockstep/cluster/tpu/replica_order.h"
 
 namespace lockstep::tpu {

@@ -10,31 +10,31 @@
 
 namespace lockstep::tpu {
 
-/// In which order replicas, and the chips of a replica, follow each other.
+/// The order of replicas, and of the chips of a replica.
 enum class DeviceOrderMode {
-  /// Rings where that can be, else mesh.
+  /// Ring where possible, else mesh.
   Auto,
   /// Neighbours in the ring are neighbours in the mesh. It needs whole chips, no stride, and replicas that fill the
   /// mesh.
   Ring,
-  /// Row by row.
+  /// Row-major.
   Mesh,
 };
 
 /// Prints "auto", "ring" or "mesh".
 LOCKSTEP_API std::ostream& operator<<(std::ostream& out, DeviceOrderMode mode);
 
-/// What `DeviceAssignment::build` makes.
+/// Parameters of `DeviceAssignment::build`.
 struct LOCKSTEP_API DeviceAssignmentOptions {
   /// Cores of a replica along x, y, z and the cores of a chip. Empty: one core.
   std::vector<int> computation_shape{};
-  /// How far they are apart along each axis; replicas lie between each other. Empty: side by side.
+  /// The distance between cores of a replica along each axis; strided replicas interleave. Empty: 1.
   std::vector<int> computation_stride{};
   int num_replicas = 1;
   DeviceOrderMode device_order = DeviceOrderMode::Auto;
 };
 
-/// Which core of a TPU slice is which logical device of which replica.
+/// The cores of a TPU slice that are the logical devices of each replica.
 ///
 ///     const auto assignment = DeviceAssignment::build(Topology::slice({2, 2, 1, 2}),
 ///                                                     {.computation_shape = {1, 1, 1, 2}, .num_replicas = 4});
@@ -44,18 +44,19 @@ struct LOCKSTEP_API DeviceAssignmentOptions {
 /// Immutable; may be used from any thread.
 class LOCKSTEP_API DeviceAssignment {
  public:
-  /// Places in the mesh: `[replica][logical device]`.
+  /// Coordinates in the mesh: `[replica][logical device]`.
   using CoreAssignment = std::vector<std::vector<MeshCoordinates>>;
 
-  /// Takes an assignment as it is. A core may be assigned twice. Throws `c10::ValueError` where replicas have different
-  /// numbers of devices or a device is missing in the topology, `c10::IndexError` for a place outside the mesh.
+  /// Makes an assignment from coordinates. A core may be assigned twice. Throws `c10::ValueError` where replicas have
+  /// different numbers of devices or a device is missing in the topology, `c10::IndexError` for coordinates outside the
+  /// mesh.
   DeviceAssignment(Topology topology, CoreAssignment core_assignment);
 
-  /// Lays replicas of one shape into the mesh, as TensorFlow does. A slice with missing devices is filled task by task,
-  /// whatever the shape. Throws `c10::ValueError` for what does not fit.
+  /// Places replicas of one shape in the mesh, as TensorFlow does. A slice with missing devices is filled task by task,
+  /// for any shape. Throws `c10::ValueError` where the replicas do not fit.
   static DeviceAssignment build(const Topology& topology, const DeviceAssignmentOptions& options = {});
 
-  /// Returns how many replicas `build` could make; `num_replicas` and `device_order` play no part. Throws as `build`.
+  /// Returns how many replicas fit; ignores `num_replicas` and `device_order`. Throws as `build`.
   static int max_replicas(const Topology& topology, const DeviceAssignmentOptions& options = {});
 
   const Topology& topology() const { return topology_; }
@@ -64,11 +65,12 @@ class LOCKSTEP_API DeviceAssignment {
   int num_cores_per_replica() const { return num_cores_per_replica_; }
   int num_replicas() const { return static_cast<int>(cores_.size()); }
 
-  /// Returns where a logical device is. This and the next three throw `c10::IndexError` where there is none such.
+  /// Returns the coordinates of a logical device. This and the next three throw `c10::IndexError` for an unknown
+  /// device.
   const MeshCoordinates& coordinates(int replica, int logical_core) const;
-  /// Returns which of its task's devices it is.
+  /// Returns the number of the device in its task.
   int tpu_ordinal(int replica = 0, int logical_core = 0) const;
-  /// Returns the name of its host's CPU and its own, with the job where that is given.
+  /// Return the names of the host's CPU and of the device, with the job where that is given.
   std::string host_device(int replica = 0, int logical_core = 0, const std::string& job = "") const;
   std::string tpu_device(int replica = 0, int logical_core = 0, const std::string& job = "") const;
 
@@ -77,7 +79,7 @@ class LOCKSTEP_API DeviceAssignment {
   std::vector<int> lookup_replicas(int task, int logical_core) const;
 
  private:
-  /// One core, by where it is.
+  /// One core, by task and device.
   struct Placed {
     int task = 0;
     int logical_core = 0;

@@ -14,7 +14,7 @@ namespace lockstep::tpu {
 inline constexpr size_t kMeshRank = 4;
 inline constexpr size_t kCoreAxis = 3;
 
-/// A place in a mesh: x, y and z of the chip, and which of its cores.
+/// Coordinates in a mesh: x, y and z of the chip, and the number of its core.
 using MeshCoordinates = std::array<int, kMeshRank>;
 
 /// Sizes along the four axes.
@@ -23,10 +23,10 @@ using MeshShape = std::array<int, kMeshRank>;
 /// More cores than any slice has. Larger meshes are refused.
 inline constexpr int64_t kMaxMeshCores = int64_t{1} << 20;
 
-/// Returns how many cores there are in a mesh, or in a block of one. It must have been checked.
+/// Returns the number of cores in a checked mesh or block.
 LOCKSTEP_API int64_t num_cores(const MeshShape& shape);
 
-/// Returns the four sizes as users give them.
+/// Returns the four sizes as a vector.
 inline std::vector<int> listed(const MeshShape& shape) { return {shape.begin(), shape.end()}; }
 
 /// Returns "[2 2 1 2]".
@@ -36,10 +36,10 @@ LOCKSTEP_API std::string describe(const MeshShape& shape);
 /// four, each at least 1.
 LOCKSTEP_API MeshShape checked_shape(const char* operation, const char* name, const std::vector<int>& sizes);
 
-/// The same for a whole mesh, which has at most `kMaxMeshCores`.
+/// Makes the shape of a whole mesh: as `checked_shape`, with at most `kMaxMeshCores` cores.
 LOCKSTEP_API MeshShape checked_mesh(const char* operation, const char* name, const std::vector<int>& sizes);
 
-/// Calls `visit` with every place of a mesh or block, in row-major order: x slowest, cores fastest.
+/// Calls `visit` with all coordinates of a mesh or block, in row-major order: x slowest, cores fastest.
 template <typename Visit>
 void for_each_place(const MeshShape& shape, Visit&& visit) {
   for (int x = 0; x < shape[0]; ++x) {

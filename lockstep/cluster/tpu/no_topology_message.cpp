@@ -4,15 +4,14 @@
 namespace lockstep::tpu {
 namespace {
 
-[[noreturn]] void refuse() {
-  throw c10::NotImplementedError(
-      {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-      "[Topology] lockstep was built without protozero; install libprotozero-dev and build again");
+[[noreturn]] void throw_not_built() {
+  LOCKSTEP_THROW(c10::NotImplementedError,
+                 "[Topology] lockstep was built without protozero; install libprotozero-dev and build again");
 }
 
 }  // namespace
 
-TopologyMessage read_topology_message(std::string_view) { refuse(); }
-std::string write_topology_message(const TopologyMessage&) { refuse(); }
+TopologyMessage read_topology_message(std::string_view) { throw_not_built(); }
+std::string write_topology_message(const TopologyMessage&) { throw_not_built(); }
 
 }  // namespace lockstep::tpu

@@ -6,13 +6,13 @@
 
 #include "lockstep/cluster/environment.h"
 
-/// What the environment of a TPU VM says of the processes that share a slice.
+/// The processes of a slice, from the environment of a TPU VM.
 namespace lockstep::tpu {
 
 struct SliceWorkers {
   /// Hosts, or hosts and ports, of this slice, in order.
   std::vector<std::string> addresses{};
-  /// The variable that they are in.
+  /// The variable that lists them.
   std::string source{};
 };
 
@@ -20,13 +20,13 @@ struct SliceWorkers {
 /// set. Throws `c10::ValueError` where one of them is empty.
 std::optional<SliceWorkers> slice_workers(const Environment& variables);
 
-/// A number and the variable that said it.
+/// A number and the variable that contains it.
 struct SourcedNumber {
   int value = 0;
   std::string source{};
 };
 
-/// Returns which of them this process is. Throws `ContextError` where no variable says so, `c10::ValueError` where
+/// Returns the index of this process. Throws `ContextError` where no variable contains it, `c10::ValueError` where
 /// there is no such worker.
 SourcedNumber slice_worker_index(const Environment& variables, const SliceWorkers& workers);
 

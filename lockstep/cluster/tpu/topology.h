@@ -11,28 +11,28 @@
 
 namespace lockstep::tpu {
 
-/// Which device is where in the mesh of a TPU slice.
+/// The coordinates of the devices of a TPU slice in its mesh.
 ///
-/// A slice has tasks, one for each host, and each task the same number of TPU devices; a device is a core at a place of
-/// the mesh. Places without a device are missing: then the slice is degraded.
+/// A slice has tasks, one for each host, and each task the same number of TPU devices; a device is a core with
+/// coordinates in the mesh. A slice with coordinates that have no device is degraded.
 ///
 ///     const Topology v3_32 = Topology::slice({4, 4, 1, 2});        // 4 hosts with 2x2 chips of 2 cores each
 ///     v3_32.task_ordinal_at_coordinates({2, 0, 0, 1});             // 1
 ///     v3_32.tpu_device_name_at_coordinates({2, 0, 0, 1}, "worker");  // /job:worker/task:1/device:TPU:1
 ///
-/// Immutable; may be used from any thread. A lookup takes the same time for every size.
+/// Immutable; may be used from any thread. Lookups take constant time.
 class LOCKSTEP_API Topology {
  public:
-  /// The places of devices: `[task][device]`.
+  /// The coordinates of devices: `[task][device]`.
   using DeviceCoordinates = std::vector<std::vector<MeshCoordinates>>;
 
-  /// `mesh_shape` has four sizes. Two devices may have the same place; the later one is found there. Throws
-  /// `c10::ValueError` for a mesh that cannot be and for tasks with different numbers of devices or none,
-  /// `c10::IndexError` for a place outside the mesh.
+  /// `mesh_shape` has four sizes. Two devices may have the same coordinates; lookups return the later one.
+  /// Throws `c10::ValueError` for an invalid mesh and for tasks with different numbers of devices or none,
+  /// `c10::IndexError` for coordinates outside the mesh.
   Topology(const std::vector<int>& mesh_shape, DeviceCoordinates device_coordinates);
 
-  /// Reads a TensorFlow TopologyProto, as `serialized` writes it. Throws `DataError` for bytes that are none,
-  /// `c10::ValueError` where it says what cannot be, `c10::NotImplementedError` where this library was built without
+  /// Reads a TensorFlow TopologyProto, as `serialized` writes it. Throws `DataError` for damaged bytes,
+  /// `c10::ValueError` for an invalid topology, `c10::NotImplementedError` where this library was built without
   /// protozero.
   static Topology from_serialized(std::string_view bytes);
 
@@ -50,12 +50,12 @@ class LOCKSTEP_API Topology {
   int num_tasks() const { return static_cast<int>(devices_.size()); }
   int num_tpus_per_task() const { return devices_.empty() ? 0 : static_cast<int>(devices_.front().size()); }
 
-  /// Returns the places that have no device, in row-major order.
+  /// Returns the coordinates without a device, in row-major order.
   std::vector<MeshCoordinates> missing_devices() const;
   bool has_missing_devices() const { return num_missing_ > 0; }
 
-  /// Return whose device is at a place and which of the task's devices it is; nothing where one is missing. Throw
-  /// `c10::IndexError` outside the mesh.
+  /// Return the task of the device at these coordinates, and the device's number in the task; nothing where there is no
+  /// device. Throw `c10::IndexError` outside the mesh.
   std::optional<int> task_ordinal_at_coordinates(const MeshCoordinates& place) const;
   std::optional<int> tpu_device_ordinal_at_coordinates(const MeshCoordinates& place) const;
 

@@ -104,8 +104,8 @@ TopologyMessage read_topology_message(std::string_view bytes) {
   try {
     fields = read_fields(bytes);
   } catch (const protozero::exception& error) {
-    LOCKSTEP_CHECK_DATA(false, "[Topology] the bytes must be a sound TopologyProto: bytes=", bytes.size(), " (",
-                        error.what(), ")");
+    LOCKSTEP_THROW(DataError, "[Topology] the bytes must be a sound TopologyProto: bytes=", bytes.size(), " (",
+                   error.what(), ")");
   }
   check_coordinates(fields);
   TopologyMessage message{std::move(fields.mesh_shape), {}};

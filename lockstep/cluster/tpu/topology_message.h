@@ -6,7 +6,7 @@
 
 #include "lockstep/cluster/tpu/mesh.h"
 
-/// TensorFlow's TopologyProto. Where the library is built without protozero, no_topology_message.cpp refuses to read.
+/// TensorFlow's TopologyProto. Where the library is built without protozero, no_topology_message.cpp throws.
 namespace lockstep::tpu {
 
 struct TopologyMessage {
@@ -19,7 +19,7 @@ struct TopologyMessage {
 /// any slice's or do not fit the number of coordinates, or a coordinate is negative. The mesh is not checked.
 TopologyMessage read_topology_message(std::string_view bytes);
 
-/// Writes a message, as protocol buffers write theirs: fields in order, none that is zero or empty.
+/// Writes a message in canonical form: fields in order, without zero and empty ones.
 std::string write_topology_message(const TopologyMessage& message);
 
 }  // namespace lockstep::tpu

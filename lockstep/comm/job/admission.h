@@ -7,12 +7,11 @@
 
 #include "lockstep/comm/job/channel.h"
 #include "lockstep/comm/job/handshake.h"
-#include "lockstep/comm/job/job.h"
-#include "lockstep/comm/job/poll_set.h"
+#include "lockstep/comm/job/job_options.h"
 
 namespace lockstep::comm::job {
 
-/// Somebody who has proved that it knows the token; the coordinator decides whether its place is free.
+/// A peer that has proved that it knows the token. The coordinator decides whether its number is free.
 struct Joiner {
   Channel channel;
   int worker = 0;
@@ -20,49 +19,49 @@ struct Joiner {
   Signer signer;
 };
 
-/// The door of a job: listens, and holds the coordinator's side of the handshake with strangers. They get little
-/// memory, little time, and are limited in number. Not thread-safe.
+/// Listens at the coordinator's address and does its side of the handshake with pending peers, whose memory, time and
+/// number are limited. Not thread-safe.
 class Admission {
  public:
-  /// Listens at the coordinator's address. CollectiveError says why that is not possible.
+  /// Listens at the coordinator's address. CollectiveError says why it cannot.
   explicit Admission(const JobOptions& options);
 
-  /// The address that it listens at; empty in a job of one.
+  /// The address that it listens at; empty in a job of one worker.
   const std::string& address() const { return address_; }
-  /// Lets nobody in any more.
+  /// Stops listening and closes the connections of pending peers.
   void close();
 
   void add_to(PollSet& set);
-  /// Does what can be done after a wait; returns who has come.
+  /// Handles what is ready after a wait; returns the peers that have completed the handshake.
   std::vector<Joiner> serve(const PollSet& set);
-  /// When `serve` must be called even if nobody has said anything.
+  /// When `serve` must be called even if nothing was received.
   Clock::time_point next_deadline() const;
 
-  /// Sends the joiner away and remembers that.
+  /// Refuses a joiner and records it.
   void turn_away(Channel channel, const std::string& reason);
   size_t num_refused() const { return num_refused_; }
-  /// Says how many connections were refused, from where and why; empty for none.
+  /// Returns how many connections were refused, from where and why; empty for none.
   std::string refusals() const;
 
  private:
-  struct Stranger {
+  struct PendingPeer {
     Channel channel;
     Clock::time_point deadline;
     size_t place = 0;
-    // Empty until it has been said.
+    // Empty until they were exchanged.
     std::string hello{};
     std::string challenge{};
     bool is_refused = false;
   };
 
   void listen(const JobOptions& options);
-  void accept_strangers();
-  // Returns false when the stranger is done with.
-  bool read(Stranger& stranger, std::vector<Joiner>& joiners);
-  void answer(Stranger& stranger, const std::string& content, std::vector<Joiner>& joiners);
-  void greet(Stranger& stranger, const std::string& content);
-  void verify(Stranger& stranger, const std::string& content, std::vector<Joiner>& joiners);
-  void refuse(Stranger& stranger, const std::string& reason);
+  void accept_peers();
+  // Returns false when the connection can be dropped.
+  bool read(PendingPeer& peer, std::vector<Joiner>& joiners);
+  void answer(PendingPeer& peer, const std::string& content, std::vector<Joiner>& joiners);
+  void greet(PendingPeer& peer, const std::string& content);
+  void verify(PendingPeer& peer, const std::string& content, std::vector<Joiner>& joiners);
+  void refuse(PendingPeer& peer, const std::string& reason);
   void count_refusal(const std::string& address, const std::string& reason);
 
   std::string token_;
@@ -71,7 +70,7 @@ class Admission {
   std::string address_;
   size_t listener_place_ = 0;
   Clock::time_point paused_until_{};
-  std::list<Stranger> strangers_;
+  std::list<PendingPeer> pending_;
   size_t num_refused_ = 0;
   std::map<std::string, size_t> refused_;
   Clock::time_point next_warning_{};

@@ -23,7 +23,7 @@ void call(const std::function<void()>& function) {
   try {
     function();
   } catch (const std::exception& error) {
-    LOCKSTEP_LOG(Error) << "a function that was to be called when a job changes failed: " << error.what();
+    LOCKSTEP_LOG(Error) << "a callback for changes of a job failed: " << error.what();
   }
 }
 
@@ -39,7 +39,7 @@ struct Callbacks::State {
   bool is_stopped = false;
 
   void remove(uint64_t id) {
-    // Goes after the lock: what the function holds may come back here.
+    // Destroyed after the lock is released: what the function owns may call `remove`.
     std::list<Entry> removed;
     std::unique_lock lock(mutex);
     const auto found = std::find_if(entries.begin(), entries.end(), [&](const Entry& entry) { return entry.id == id; });
@@ -60,7 +60,7 @@ Callbacks::~Callbacks() {
     state_->is_stopped = true;
     state_->changed.notify_all();
   }
-  // A function may hold the last reference to what owns this.
+  // A function may own the last reference to the owner of this object.
   if (std::this_thread::get_id() == thread_.get_id()) {
     thread_.detach();
   } else {

@@ -6,15 +6,15 @@
 
 namespace lockstep::comm::job {
 
-/// Functions that are called, one after another on a thread of their own, whenever something has changed. Thread-safe.
+/// Functions that are called on every change, one after another, on a thread of their own. Thread-safe.
 class Callbacks {
  public:
   Callbacks();
   /// Waits for a function that is running; none is called afterwards.
   ~Callbacks();
 
-  /// Adds a function, and calls it soon where `is_due`. It does not run any more once the handle is gone; the handle
-  /// may go while the function runs only in the function itself.
+  /// Adds a function, and calls it soon where `is_due`. Destroying the handle removes the function and waits while it
+  /// runs, except on the thread of the callbacks.
   std::shared_ptr<void> add(std::function<void()> function, bool is_due);
   /// Calls all of them soon.
   void call_all();

@@ -22,7 +22,12 @@ void Channel::trust(Seal outgoing, Seal incoming) {
 }
 
 void Channel::send(std::string_view content) {
-  if (!is_open()) return;
+  if (!is_open() || is_overfull_) return;
+  if (unsent_bytes() + content.size() > unsent_limit_) {
+    is_overfull_ = true;
+    return;
+  }
+  if (sent_ > unsent_.size() / 2) unsent_.erase(0, std::exchange(sent_, 0));
   unsent_ += to_frame(outgoing_seal_.close(content));
   flush();
 }
@@ -42,7 +47,11 @@ void Channel::finish_sending() {
   if (is_open()) shutdown(socket_.descriptor(), SHUT_WR);
 }
 
-bool Channel::receive() {
+bool Channel::receive() { return read(/*keep=*/true); }
+
+bool Channel::discard() { return read(/*keep=*/false); }
+
+bool Channel::read(bool keep) {
   std::array<char, kReadBytes> bytes;
   for (int i = 0; i < reads_at_once_; ++i) {
     const ssize_t got = recv(socket_.descriptor(), bytes.data(), bytes.size(), MSG_DONTWAIT);
@@ -51,7 +60,7 @@ bool Channel::receive() {
       error_ = got < 0 ? errno : 0;
       return false;
     }
-    reader_.feed({bytes.data(), static_cast<size_t>(got)});
+    if (keep) reader_.feed({bytes.data(), static_cast<size_t>(got)});
     if (static_cast<size_t>(got) < bytes.size()) return true;
   }
   return true;

@@ -8,14 +8,13 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
-#include "lockstep/comm/job/join_options.h"
 
 namespace lockstep::comm::job {
 namespace {
 
 using namespace std::chrono_literals;
 
-// How long the last words may take to reach members that do not listen.
+// How long sending the last messages may take where members do not read.
 constexpr auto kEndTime = 1s;
 
 std::string listed(const std::vector<std::string>& names, const std::string& one, const std::string& many) {
@@ -33,6 +32,7 @@ Coordinator::Coordinator(const JobOptions& options, Socket first_member)
     : options_(options),
       admission_(options),
       members_(options.addresses.size()),
+      store_(options.values_limit),
       next_heartbeat_(Clock::now()),
       last_turn_(Clock::now()) {
   Member& first = member(0);
@@ -40,7 +40,7 @@ Coordinator::Coordinator(const JobOptions& options, Socket first_member)
   first.channel.trust({}, {});
   first.address = num_workers() == 1 ? parse_endpoint(options.addresses[0]).host : admission_.address();
   first.machine = machine_id();
-  first.has_come = true;
+  first.has_joined = true;
   thread_ = std::thread([this] { run(); });
 }
 
@@ -75,11 +75,11 @@ void Coordinator::take_turn() {
   watch(Clock::now());
 }
 
-// A member that is welcomed in this turn has the place in the set of a closed connection, which is never ready.
+// The position of a new member in the poll set of this turn is that of a closed connection, which is never ready.
 void Coordinator::welcome(Joiner joiner) {
   Member& one = member(joiner.worker);
-  if (one.has_come) {
-    const std::string reason = c10::str("worker ", joiner.worker, " has come already from ", one.address,
+  if (one.has_joined) {
+    const std::string reason = c10::str("worker ", joiner.worker, " has already joined from ", one.address,
                                         "; give each process a number of its own");
     admission_.turn_away(std::move(joiner.channel), reason);
     return;
@@ -90,8 +90,8 @@ void Coordinator::welcome(Joiner joiner) {
   one.address = peer_address(one.channel.socket());
   one.machine = joiner.machine;
   one.last_heard = Clock::now();
-  one.has_come = true;
-  const bool all = std::all_of(members_.begin(), members_.end(), [](const Member& each) { return each.has_come; });
+  one.has_joined = true;
+  const bool all = std::all_of(members_.begin(), members_.end(), [](const Member& each) { return each.has_joined; });
   if (all) complete();
   report_progress();
 }
@@ -101,7 +101,7 @@ void Coordinator::complete() {
                                       [&](const Member& one) { return one.machine != members_[0].machine; });
   if (is_loopback(parse_endpoint(options_.addresses[0]).host) && elsewhere != members_.end()) {
     const int worker = static_cast<int>(elsewhere - members_.begin());
-    send_to_all(turned_away(Refusal::kOptions,
+    send_to_all(turned_away(Refusal::Options,
                             c10::str("a loopback address cannot be reached from other hosts: addresses[0]=\"",
                                      options_.addresses[0], "\", ", name(worker), " runs on another machine; give ",
                                      "worker 0 an address of its host that the others can reach")));
@@ -111,21 +111,21 @@ void Coordinator::complete() {
   is_complete_ = true;
   std::vector<RosterEntry> roster;
   for (const auto& one : members_) roster.push_back({one.address, one.machine});
-  send_to_all(encode(Message{Message::Type::kComplete, 0, "", encode(roster)}));
+  send_to_all(encode(Message{Message::Type::Complete, 0, "", encode(roster)}));
 }
 
 void Coordinator::report_progress() {
-  if (!is_complete_) send_to_all(encode(Message{Message::Type::kProgress, 0, "", progress()}));
+  if (!is_complete_) send_to_all(encode(Message{Message::Type::Progress, 0, "", progress()}));
 }
 
 std::string Coordinator::progress() const {
-  std::vector<std::string> come;
+  std::vector<std::string> joined;
   std::vector<std::string> missing;
   for (int worker = 0; worker < num_workers(); ++worker) {
-    (members_[static_cast<size_t>(worker)].has_come ? come : missing).push_back(name(worker));
+    (members_[static_cast<size_t>(worker)].has_joined ? joined : missing).push_back(name(worker));
   }
   const std::string refusals = admission_.refusals();
-  return listed(come, " has come", " have come") + ", " + listed(missing, " has not", " have not") +
+  return listed(joined, " has joined", " have joined") + ", " + listed(missing, " has not", " have not") +
          (refusals.empty() ? "" : "; " + refusals);
 }
 
@@ -140,40 +140,40 @@ void Coordinator::read(int worker) {
       handle(worker, decode_message(*content));
     }
   } catch (const ProtocolError& error) {
-    lose(worker, JobFailure::Kind::kDied, c10::str("died: ", error.what()));
+    lose(worker, JobFailure::Kind::Died, c10::str("died: ", error.what()));
   }
   if (is_open || !channel.is_open()) return;
   const int code = channel.error();
   const std::string system = std::generic_category().message(code);
   if (code == ETIMEDOUT || code == EHOSTUNREACH || code == ENETUNREACH) {
-    lose(worker, JobFailure::Kind::kSilent, "cannot be reached any more: " + system);
+    lose(worker, JobFailure::Kind::Silent, "cannot be reached any more: " + system);
     channel.close();
   } else {
-    lose(worker, JobFailure::Kind::kDied,
+    lose(worker, JobFailure::Kind::Died,
          "died: its connection was closed" + (code == 0 ? std::string() : " (" + system + ")"));
   }
 }
 
 void Coordinator::handle(int worker, Message message) {
   switch (message.type) {
-    case Message::Type::kHeartbeat:
+    case Message::Type::Heartbeat:
       break;
-    case Message::Type::kSet:
+    case Message::Type::Set:
       set(worker, std::move(message));
       break;
-    case Message::Type::kGet:
+    case Message::Type::Get:
       get(worker, message);
       break;
-    case Message::Type::kCancel:
+    case Message::Type::Cancel:
       store_.forget(worker, message.number);
       break;
-    case Message::Type::kFail:
-      fail({JobFailure::Kind::kFailed, worker, name(worker) + " failed: " + message.value});
+    case Message::Type::Fail:
+      fail({JobFailure::Kind::Failed, worker, name(worker) + " failed: " + message.value});
       break;
-    case Message::Type::kGaveUp:
-      fail({JobFailure::Kind::kSilent, 0, message.value});
+    case Message::Type::GaveUp:
+      fail({JobFailure::Kind::Silent, 0, message.value});
       break;
-    case Message::Type::kGoodbye:
+    case Message::Type::Goodbye:
       depart(worker, message.value);
       break;
     default:
@@ -183,19 +183,24 @@ void Coordinator::handle(int worker, Message message) {
 
 void Coordinator::set(int worker, Message message) {
   if (store_.find(message.key) != nullptr) {
-    send(worker, {Message::Type::kRefused, message.number});
+    send(worker, {Message::Type::Refused, message.number, "", "a key is set once"});
+    return;
+  }
+  if (!store_.has_room_for(message.key, message.value)) {
+    send(worker, {Message::Type::Refused, message.number, "",
+                  c10::str("all values of a job take at most ", options_.values_limit, " bytes")});
     return;
   }
   const auto waiters = store_.set(message.key, std::move(message.value));
-  send(worker, {Message::Type::kDone, message.number});
+  send(worker, {Message::Type::Done, message.number});
   for (const auto& waiter : waiters) {
-    send(waiter.worker, {Message::Type::kDone, waiter.request, "", *store_.find(message.key)});
+    send(waiter.worker, {Message::Type::Done, waiter.request, "", *store_.find(message.key)});
   }
 }
 
 void Coordinator::get(int worker, const Message& message) {
   if (const std::string* value = store_.find(message.key)) {
-    send(worker, {Message::Type::kDone, message.number, "", *value});
+    send(worker, {Message::Type::Done, message.number, "", *value});
   } else {
     store_.wait(message.key, {worker, message.number});
   }
@@ -205,11 +210,11 @@ void Coordinator::depart(int worker, const std::string& reason) {
   store_.forget(worker);
   if (is_complete_) {
     member(worker).channel.close();
-    if (worker == 0) bequeath();
-    send_to_all(encode(Message{Message::Type::kLeft, static_cast<uint64_t>(worker)}));
+    if (worker == 0) send_final_values();
+    send_to_all(encode(Message{Message::Type::Left, static_cast<uint64_t>(worker)}));
   } else if (worker == 0) {
     member(worker).channel.close();
-    send_to_all(turned_away(Refusal::kJob, reason));
+    send_to_all(turned_away(Refusal::Job, reason));
   } else {
     member(worker) = Member();
     report_progress();
@@ -217,8 +222,9 @@ void Coordinator::depart(int worker, const std::string& reason) {
   if (worker == 0) is_over_ = true;
 }
 
-void Coordinator::bequeath() {
-  for (const auto& [key, value] : store_.values()) send_to_all(encode(Message{Message::Type::kBequest, 0, key, value}));
+void Coordinator::send_final_values() {
+  for (const auto& [key, value] : store_.values())
+    send_to_all(encode(Message{Message::Type::FinalValue, 0, key, value}));
 }
 
 void Coordinator::lose(int worker, JobFailure::Kind kind, const std::string& what_happened) {
@@ -226,9 +232,9 @@ void Coordinator::lose(int worker, JobFailure::Kind kind, const std::string& wha
   const std::string reason = name(worker) + " " + what_happened;
   if (is_complete_) {
     fail({kind, worker, reason});
-    // Who is silent may come back, and then learns that it was given up.
+    // A silent worker that comes back reads here that it was given up.
     member(worker).is_given_up = true;
-    if (kind == JobFailure::Kind::kDied) member(worker).channel.close();
+    if (kind == JobFailure::Kind::Died) member(worker).channel.close();
   } else {
     member(worker) = Member();
     report_progress();
@@ -239,20 +245,27 @@ void Coordinator::lose(int worker, JobFailure::Kind kind, const std::string& wha
 void Coordinator::fail(const JobFailure& failure) {
   if (failure_) return;
   failure_ = failure;
-  // Who comes now belongs to the next job at this address.
+  // Later joiners belong to the next job at this address.
   admission_.close();
-  const Message message{Message::Type::kFailure, static_cast<uint64_t>(failure.worker),
+  const Message message{Message::Type::Failure, static_cast<uint64_t>(failure.worker),
                         std::to_string(static_cast<int>(failure.kind)), failure.reason};
   send_to_all(encode(message));
 }
 
 void Coordinator::watch(Clock::time_point now) {
-  // After a stop of this very process nobody else is to blame for the silence.
+  // Where this process itself was stopped, the silence of others means nothing.
   const bool was_away = now - last_turn_ > options_.heartbeat_timeout / 2;
   last_turn_ = now;
   if (now >= next_heartbeat_) {
     next_heartbeat_ = now + options_.heartbeat_interval;
     send_to_all(encode(Message{}));
+  }
+  for (int worker = 0; worker < num_workers(); ++worker) {
+    Channel& channel = member(worker).channel;
+    if (!channel.is_open() || !channel.is_overfull()) continue;
+    const std::string reason = c10::str("does not read what it is sent: unsent=", channel.unsent_bytes(), " bytes");
+    channel.close();
+    lose(worker, JobFailure::Kind::Silent, reason);
   }
   for (int worker = 1; worker < num_workers(); ++worker) {
     Member& one = member(worker);
@@ -260,7 +273,7 @@ void Coordinator::watch(Clock::time_point now) {
     if (was_away) one.last_heard = now;
     const auto silence = std::chrono::duration_cast<std::chrono::milliseconds>(now - one.last_heard);
     if (silence <= options_.heartbeat_timeout) continue;
-    lose(worker, JobFailure::Kind::kSilent,
+    lose(worker, JobFailure::Kind::Silent,
          "was silent for " + seconds(silence) + ": it is stopped, or cut off the network");
   }
 }
@@ -278,7 +291,7 @@ void Coordinator::end() {
   for (auto& one : members_) {
     if (!one.channel.has_unsent()) one.channel.finish_sending();
   }
-  // Until all have read the last words and closed: closing first could make the system throw these words away.
+  // Waits until all have read the last messages and closed: closing first could discard these messages.
   const auto deadline = Clock::now() + kEndTime;
   const auto is_open = [](const Member& one) { return one.channel.is_open(); };
   while (Clock::now() < deadline && std::any_of(members_.begin(), members_.end(), is_open)) {
@@ -303,7 +316,7 @@ void Coordinator::send_to_all(const std::string& content) {
 }
 
 std::string Coordinator::name(int worker) const {
-  return worker_name(options_, worker, members_[static_cast<size_t>(worker)].address);
+  return options_.worker_name(worker, members_[static_cast<size_t>(worker)].address);
 }
 
 }  // namespace lockstep::comm::job

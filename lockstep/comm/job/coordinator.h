@@ -8,18 +8,17 @@
 #include "lockstep/comm/job/admission.h"
 #include "lockstep/comm/job/job.h"
 #include "lockstep/comm/job/message.h"
-#include "lockstep/comm/job/poll_set.h"
 #include "lockstep/comm/job/store.h"
 
 namespace lockstep::comm::job {
 
-/// The middle of a job, in worker 0's process: lets members in, keeps their values, watches over them and tells all of
-/// them what happened to one. Lives on one thread of its own, which ends when worker 0's member says good-bye or closes
-/// its connection.
+/// The coordinator of a job, in worker 0's process: admits members, stores their values, watches their heartbeats and
+/// tells all of them when one fails or leaves. It runs on a thread of its own, which ends when worker 0's member leaves
+/// or closes its connection.
 class Coordinator {
  public:
-  /// Listens, and starts. `first_member` is the far end of worker 0's own connection. CollectiveError where it cannot
-  /// listen.
+  /// Listens, and starts the thread. `first_member` is the far end of worker 0's own connection. CollectiveError where
+  /// it cannot listen.
   Coordinator(const JobOptions& options, Socket first_member);
   /// Waits for the thread.
   ~Coordinator();
@@ -31,7 +30,7 @@ class Coordinator {
     std::string machine{};
     Clock::time_point last_heard{};
     size_t place = 0;
-    bool has_come = false;
+    bool has_joined = false;
     bool is_given_up = false;
   };
 
@@ -49,7 +48,7 @@ class Coordinator {
   void set(int worker, Message message);
   void get(int worker, const Message& message);
   void depart(int worker, const std::string& reason);
-  void bequeath();
+  void send_final_values();
   void lose(int worker, JobFailure::Kind kind, const std::string& what_happened);
   void fail(const JobFailure& failure);
 

@@ -30,7 +30,7 @@ std::optional<std::string> FrameReader::next() {
   const std::string_view rest = std::string_view(buffer_).substr(taken_);
   if (rest.size() >= kLengthBytes) {
     const uint64_t length = read_big_endian(rest.substr(0, kLengthBytes));
-    if (length > limit_) throw ProtocolError("it sent what is no message of a job");
+    if (length > limit_) throw ProtocolError("it sent no message of a job");
     if (rest.size() >= kLengthBytes + length) {
       taken_ += kLengthBytes + length;
       return std::string(rest.substr(kLengthBytes, length));
@@ -63,7 +63,7 @@ uint64_t FieldReader::number() { return read_big_endian(take(kNumberBytes)); }
 
 uint64_t FieldReader::number_below(uint64_t end) {
   const uint64_t value = number();
-  if (value >= end) throw ProtocolError("it sent a number out of its range");
+  if (value >= end) throw ProtocolError("it sent a number out of range");
   return value;
 }
 

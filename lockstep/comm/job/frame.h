@@ -9,22 +9,24 @@
 
 #include "lockstep/api.h"
 
-/// How bytes on a connection become messages: each is a frame, four bytes of length and so many bytes of content.
+/// Framing of messages on a connection: a frame is four bytes of length, then the content.
 namespace lockstep::comm::job {
 
-/// The peer does not speak this protocol.
+/// The peer violates the protocol.
 class LOCKSTEP_API ProtocolError : public std::runtime_error {
   using runtime_error::runtime_error;
 };
 
-/// What a peer may send at once before it has proved that it belongs here, and afterwards.
-constexpr size_t kStrangerLimit = 512;
+/// The largest frame of a peer before its handshake is complete, and of a member.
+constexpr size_t kPendingPeerLimit = 512;
 constexpr size_t kMemberLimit = size_t{64} << 20;
+/// How many bytes a connection may buffer: all values of a job can be sent at once.
+constexpr size_t kUnsentLimit = size_t{512} << 20;
 
-/// Returns the frame of this content.
+/// Returns a frame with this content.
 LOCKSTEP_API std::string to_frame(std::string_view content);
 
-/// Cuts a stream of bytes into the contents of its frames.
+/// Splits a stream of bytes into the contents of its frames.
 class LOCKSTEP_API FrameReader {
  public:
   explicit FrameReader(size_t limit) : limit_(limit) {}
@@ -41,7 +43,7 @@ class LOCKSTEP_API FrameReader {
   size_t taken_ = 0;
 };
 
-/// Puts fields one after another: numbers in eight bytes, texts after their length.
+/// Encodes fields: numbers in eight bytes, texts after their length.
 class FieldWriter {
  public:
   FieldWriter& number(uint64_t value);
@@ -52,7 +54,7 @@ class FieldWriter {
   std::string content_;
 };
 
-/// Takes them out again. ProtocolError where they are not there, or where something is left at the end.
+/// Decodes fields. ProtocolError where they are missing, or where bytes are left at the end.
 class FieldReader {
  public:
   explicit FieldReader(std::string_view content) : content_(content) {}

@@ -2,39 +2,29 @@
 
 #include <utility>
 
+#include "lockstep/comm/job/crypto.h"
 #include "lockstep/comm/job/frame.h"
-#include "lockstep/comm/job/hmac.h"
-#include "lockstep/comm/job/random_bytes.h"
 
 namespace lockstep::comm::job {
 namespace {
 
-// What another program sends by mistake does not begin like this.
+// Tells a joiner from other programs that connect by mistake.
 constexpr std::string_view kMagic = "lockstep job";
-// First fields of what follows, apart from those of a Message.
+// First fields of the messages; they differ from the types of a Message.
 constexpr uint64_t kChallenge = 101;
 constexpr uint64_t kProof = 102;
 constexpr uint64_t kWelcome = 103;
 constexpr size_t kNonceBytes = 32;
-constexpr size_t kMarkBytes = 16;
-
-bool equal_in_constant_time(std::string_view left, std::string_view right) {
-  if (left.size() != right.size()) return false;
-  volatile unsigned char difference = 0;
-  for (size_t i = 0; i < left.size(); ++i) {
-    difference = static_cast<unsigned char>(difference | (left[i] ^ right[i]));
-  }
-  return difference == 0;
-}
+constexpr size_t kCodeBytes = 16;
 
 FieldReader read_step(std::string_view content, uint64_t step) {
   FieldReader reader(content);
-  if (reader.number() != step) throw ProtocolError("it sent another message than the handshake has next");
+  if (reader.number() != step) throw ProtocolError("it sent a message out of the order of the handshake");
   return reader;
 }
 
 void check_nonce(const std::string& nonce) {
-  if (nonce.size() != kNonceBytes) throw ProtocolError("it sent a random number of another size");
+  if (nonce.size() != kNonceBytes) throw ProtocolError("it sent a nonce of a wrong size");
 }
 
 std::chrono::milliseconds duration(FieldReader& reader) {
@@ -52,10 +42,10 @@ std::string encode(const Hello& hello) {
 
 Hello decode_hello(std::string_view content) {
   FieldReader reader(content);
-  if (reader.text() != kMagic) throw ProtocolError("it sent what is no message of a job");
+  if (reader.text() != kMagic) throw ProtocolError("it sent no message of a job");
   Hello hello;
   hello.version = reader.number();
-  // Another version may go on in another way.
+  // Other versions may have other fields.
   if (hello.version != kProtocolVersion) return hello;
   hello.worker = reader.number();
   hello.num_workers = reader.number();
@@ -109,11 +99,11 @@ Welcome decode_welcome(std::string_view content) {
 std::string fresh_nonce() { return random_bytes(kNonceBytes); }
 
 Signer::Signer(std::string token, std::string hello, std::string challenge)
-    : token_(std::move(token)), said_(FieldWriter().text(hello).text(challenge).take()) {}
+    : token_(std::move(token)), transcript_(FieldWriter().text(hello).text(challenge).take()) {}
 
 std::string Signer::digest(std::string_view role, std::string_view content) const {
   if (token_.empty()) return {};
-  return hmac_sha256(token_, FieldWriter().text(role).text(said_).text(content).take());
+  return hmac_sha256(token_, FieldWriter().text(role).text(transcript_).text(content).take());
 }
 
 Proof Signer::sign(Proof proof) const {
@@ -134,19 +124,19 @@ bool Signer::is_signed(const Welcome& welcome) const {
   return equal_in_constant_time(sign(welcome).digest, welcome.digest);
 }
 
-std::string Seal::mark(std::string_view content) {
+std::string Seal::code(std::string_view content) {
   if (key_.empty()) return {};
-  return hmac_sha256(key_, FieldWriter().number(number_++).text(content).take()).substr(0, kMarkBytes);
+  return hmac_sha256(key_, FieldWriter().number(number_++).text(content).take()).substr(0, kCodeBytes);
 }
 
-std::string Seal::close(std::string_view content) { return std::string(content) + mark(content); }
+std::string Seal::close(std::string_view content) { return std::string(content) + code(content); }
 
 std::string Seal::open(std::string content) {
-  const size_t size = key_.empty() ? 0 : kMarkBytes;
+  const size_t size = key_.empty() ? 0 : kCodeBytes;
   if (content.size() < size) throw ProtocolError("it sent a message without a seal");
   const std::string found = content.substr(content.size() - size);
   content.resize(content.size() - size);
-  if (!equal_in_constant_time(mark(content), found)) throw ProtocolError("it sent a message with a wrong seal");
+  if (!equal_in_constant_time(code(content), found)) throw ProtocolError("it sent a message with a wrong seal");
   return content;
 }
 

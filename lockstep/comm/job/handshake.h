@@ -10,16 +10,16 @@
 
 /// How a joiner and the coordinator prove to each other that they know the job's token, without sending it.
 ///
-///   1. Joiner: Hello, who it is and a random number.
-///   2. Coordinator: Challenge, a random number.
-///   3. Joiner: Proof, the HMAC of all that under the token.
-///   4. Coordinator: Welcome, its HMAC of all that in its own role.
+///   1. Joiner: Hello, its number and a nonce.
+///   2. Coordinator: Challenge, a nonce.
+///   3. Joiner: Proof, the HMAC of both messages under the token.
+///   4. Coordinator: Welcome, an HMAC of both messages in its own role.
 ///
-/// Everything said in between is part of what is signed, so that nothing can be changed on the way or played again; a
-/// kTurnedAway message may come in place of 2 and 4. Afterwards each frame carries a Seal.
+/// All messages are part of what is signed, so they can neither be changed nor replayed. A TurnedAway message may take
+/// the place of 2 and 4. After the handshake each frame carries a Seal.
 namespace lockstep::comm::job {
 
-/// Changes whenever members of different builds would not understand each other.
+/// Changes with every incompatible change of the protocol.
 constexpr uint64_t kProtocolVersion = 1;
 
 struct Hello {
@@ -55,17 +55,17 @@ LOCKSTEP_API Challenge decode_challenge(std::string_view content);
 LOCKSTEP_API Proof decode_proof(std::string_view content);
 LOCKSTEP_API Welcome decode_welcome(std::string_view content);
 
-/// Returns a number for a Hello or a Challenge.
+/// Returns a nonce for a Hello or a Challenge.
 std::string fresh_nonce();
 
-/// Signs what was said in one handshake. With an empty token everything is signed by nothing.
+/// Signs the messages of one handshake. With an empty token all digests are empty.
 class Signer {
  public:
   Signer(std::string token, std::string hello, std::string challenge);
 
   Proof sign(Proof proof) const;
   Welcome sign(Welcome welcome) const;
-  /// Whether the digest is the one that `sign` gives; takes as long for any other.
+  /// Whether the digest is the one that `sign` gives, compared in constant time.
   bool is_signed(const Proof& proof) const;
   bool is_signed(const Welcome& welcome) const;
 
@@ -77,22 +77,22 @@ class Signer {
   std::string digest(std::string_view role, std::string_view content) const;
 
   std::string token_;
-  std::string said_;
+  std::string transcript_;
 };
 
-/// Marks the frames of one direction, in their order. Without a key it marks nothing.
+/// Authenticates the frames of one direction, in their order. Without a key it adds nothing.
 class Seal {
  public:
   Seal() = default;
   explicit Seal(std::string key) : key_(std::move(key)) {}
 
-  /// Returns the content with its mark.
+  /// Returns the content with its code appended.
   std::string close(std::string_view content);
-  /// Returns the content without it. ProtocolError where it is not the right one.
+  /// Returns the content without its code. ProtocolError where the code is wrong.
   std::string open(std::string content);
 
  private:
-  std::string mark(std::string_view content);
+  std::string code(std::string_view content);
 
   std::string key_;
   uint64_t number_ = 0;

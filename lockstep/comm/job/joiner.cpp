@@ -8,7 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/job/handshake.h"
-#include "lockstep/comm/job/join_options.h"
+#include "lockstep/comm/job/join_reminder.h"
 #include "lockstep/comm/job/message.h"
 
 namespace lockstep::comm::job {
@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kFirstPause = 10ms;
 constexpr auto kLongestPause = 500ms;
-// A coordinator that lives answers at once; behind a dead one somebody else may listen.
+// A coordinator answers at once; another program at its address may not answer at all.
 constexpr auto kAnswerTime = 10s;
 
 std::string next_frame(Channel& channel, Clock::time_point deadline) {
@@ -29,9 +29,9 @@ std::string next_frame(Channel& channel, Clock::time_point deadline) {
   }
 }
 
-// A message of a coordinator that goes on with the handshake has another first field.
+// The messages of the handshake have other first fields.
 void check_not_turned_away(const JobOptions& options, const std::string& content) {
-  constexpr auto kTurnedAway = static_cast<uint64_t>(Message::Type::kTurnedAway);
+  constexpr auto kTurnedAway = static_cast<uint64_t>(Message::Type::TurnedAway);
   if (FieldReader(content).number() != kTurnedAway) return;
   const Message message = decode_message(content);
   throw_turned_away(options, message.number, message.value);
@@ -56,9 +56,9 @@ Entrance shake_hands(const JobOptions& options, Socket socket, Clock::time_point
   const std::string answer = next_frame(channel, deadline);
   check_not_turned_away(options, answer);
   const Welcome welcome = decode_welcome(answer);
-  LOCKSTEP_CHECK_COLLECTIVE(signer.is_signed(welcome), "[Job::join] the coordinator could not prove that it knows the ",
+  LOCKSTEP_CHECK_COLLECTIVE(signer.is_signed(welcome), "[join_job] the coordinator could not prove that it knows the ",
                             "job's token: address=", options.addresses[0],
-                            "; give all workers the same token, and see who listens there");
+                            "; give all workers the same token, and check which program listens there");
   channel.trust(Seal(signer.key_to_coordinator()), Seal(signer.key_to_member()));
   entrance.heartbeat_interval = welcome.heartbeat_interval;
   entrance.heartbeat_timeout = welcome.heartbeat_timeout;
@@ -82,6 +82,7 @@ Entrance enter_as_coordinator(const JobOptions& options) {
 Entrance enter_as_joiner(const JobOptions& options, Clock::time_point deadline, std::string& last_error) {
   const Endpoint coordinator = parse_endpoint(options.addresses[0]);
   Clock::duration pause = kFirstPause;
+  JoinReminder reminder(options, deadline);
   do {
     try {
       Socket socket = connect_to(coordinator, std::min(deadline, Clock::now() + kAnswerTime));
@@ -91,19 +92,20 @@ Entrance enter_as_joiner(const JobOptions& options, Clock::time_point deadline, 
     } catch (const std::runtime_error& error) {
       last_error = error.what();
     }
+    reminder.remind("worker 0 cannot be reached: " + last_error);
     std::this_thread::sleep_for(std::min(pause, std::max(deadline - Clock::now(), Clock::duration(0))));
     pause = std::min<Clock::duration>(2 * pause, kLongestPause);
   } while (Clock::now() < deadline);
-  LOCKSTEP_CHECK_COLLECTIVE(false, "[Job::join] ", worker_name(options, options.worker, ""),
-                            " cannot reach the coordinator: address=", coordinator.text(),
-                            ", join_timeout=", seconds(options.join_timeout), ", last error: ", last_error,
-                            "; start worker 0 there, or correct addresses[0]");
+  LOCKSTEP_THROW(CollectiveError, "[join_job] ", options.worker_name(options.worker),
+                 " cannot reach the coordinator: address=", coordinator.text(),
+                 ", join_timeout=", seconds(options.join_timeout), ", last error: ", last_error,
+                 "; start worker 0 there, or correct addresses[0]");
 }
 
 void throw_turned_away(const JobOptions& options, uint64_t refusal, const std::string& reason) {
-  LOCKSTEP_CHECK_VALUE(refusal != static_cast<uint64_t>(Refusal::kOptions), "[Job::join] ", reason);
-  LOCKSTEP_CHECK_COLLECTIVE(false, "[Job::join] ", worker_name(options, options.worker, ""),
-                            " was turned away by the coordinator at ", options.addresses[0], ": ", reason);
+  LOCKSTEP_CHECK_VALUE(refusal != static_cast<uint64_t>(Refusal::Options), "[join_job] ", reason);
+  LOCKSTEP_THROW(CollectiveError, "[join_job] ", options.worker_name(options.worker),
+                 " was turned away by the coordinator at ", options.addresses[0], ": ", reason);
 }
 
 }  // namespace lockstep::comm::job

@@ -6,29 +6,29 @@
 
 #include "lockstep/comm/job/channel.h"
 #include "lockstep/comm/job/coordinator.h"
-#include "lockstep/comm/job/job.h"
+#include "lockstep/comm/job/job_options.h"
 
 namespace lockstep::comm::job {
 
-/// A member's way to the coordinator, after both have proved that they belong to the job.
+/// A member's connection to the coordinator after the handshake.
 struct Entrance {
   Channel channel;
   std::chrono::milliseconds heartbeat_interval{};
   std::chrono::milliseconds heartbeat_timeout{};
-  /// What data sockets are to be bound to; empty for worker 0 where it is the address that it listens at.
+  /// The address for data sockets; empty for worker 0 where it is the address that it listens at.
   std::string local_address{};
-  /// In worker 0's process.
+  /// In worker 0's process; null in others.
   std::unique_ptr<Coordinator> coordinator{};
 };
 
-/// Starts the coordinator.
+/// Starts the coordinator and connects worker 0's member with it.
 Entrance enter_as_coordinator(const JobOptions& options);
 
-/// Connects to the coordinator, again and again until the deadline. CollectiveError says why that did not work.
-/// `last_error` is what failed before, and is kept up to date.
+/// Connects to the coordinator, retrying until the deadline. CollectiveError says why it failed. `last_error` is the
+/// error of the last attempt, and is updated.
 Entrance enter_as_joiner(const JobOptions& options, Clock::time_point deadline, std::string& last_error);
 
-/// Raises what a coordinator's kTurnedAway message says.
+/// Throws the error that a coordinator's TurnedAway message describes.
 [[noreturn]] void throw_turned_away(const JobOptions& options, uint64_t refusal, const std::string& reason);
 
 }  // namespace lockstep::comm::job

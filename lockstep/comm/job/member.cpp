@@ -9,19 +9,18 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
-#include "lockstep/comm/job/join_options.h"
-#include "lockstep/comm/job/poll_set.h"
+#include "lockstep/comm/job/join_reminder.h"
 
 namespace lockstep::comm::job {
 namespace {
 
 using namespace std::chrono_literals;
 
-// How long the good-bye may take.
+// How long leaving may take.
 constexpr auto kLeaveTime = 1s;
 
 JobFailure::Kind failure_kind(const std::string& text) {
-  for (const auto kind : {JobFailure::Kind::kDied, JobFailure::Kind::kSilent, JobFailure::Kind::kFailed}) {
+  for (const auto kind : {JobFailure::Kind::Died, JobFailure::Kind::Silent, JobFailure::Kind::Failed}) {
     if (text == std::to_string(static_cast<int>(kind))) return kind;
   }
   throw ProtocolError("it sent an unknown kind of failure");
@@ -39,10 +38,10 @@ Member::Member(const JobOptions& options, Entrance entrance)
       last_heard_(Clock::now()),
       last_turn_(last_heard_),
       next_heartbeat_(last_heard_),
-      names_(worker_names(options)),
       local_address_(std::move(entrance.local_address)),
       left_(options.addresses.size()),
       wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  for (int i = 0; i < num_workers(); ++i) names_.push_back(options.worker_name(i));
   thread_ = std::thread([this] { run(); });
 }
 
@@ -57,7 +56,7 @@ void Member::leave(int status) {
     const std::lock_guard lock(mutex_);
     is_leaving_ = true;
     leave_deadline_ = Clock::now() + kLeaveTime;
-    send({Message::Type::kGoodbye, 0, "", last_words_});
+    send({Message::Type::Goodbye, 0, "", leave_reason_});
   }
   wake();
   thread_.join();
@@ -66,7 +65,7 @@ void Member::leave(int status) {
 
 void Member::run() {
   std::unique_lock lock(mutex_);
-  // What came together with the last words of the handshake.
+  // Messages that arrived together with the end of the handshake.
   handle_received();
   while (channel_.is_open() && !(is_leaving_ && Clock::now() >= leave_deadline_)) {
     PollSet set;
@@ -95,9 +94,9 @@ void Member::read() {
   const int code = channel_.error();
   const std::string system = std::generic_category().message(code);
   if (code == ETIMEDOUT || code == EHOSTUNREACH || code == ENETUNREACH) {
-    lose_coordinator(JobFailure::Kind::kSilent, "cannot be reached any more: " + system);
+    lose_coordinator(JobFailure::Kind::Silent, "cannot be reached any more: " + system);
   } else {
-    lose_coordinator(JobFailure::Kind::kDied,
+    lose_coordinator(JobFailure::Kind::Died,
                      "died: its connection was closed" + (code == 0 ? std::string() : " (" + system + ")"));
   }
   channel_.close();
@@ -111,50 +110,50 @@ void Member::handle_received() {
       handle(decode_message(*content));
     }
   } catch (const ProtocolError& error) {
-    lose_coordinator(JobFailure::Kind::kDied, c10::str("died: ", error.what()));
+    lose_coordinator(JobFailure::Kind::Died, c10::str("died: ", error.what()));
     channel_.close();
   }
 }
 
 void Member::handle(const Message& message) {
   switch (message.type) {
-    case Message::Type::kHeartbeat:
+    case Message::Type::Heartbeat:
       return;
-    case Message::Type::kDone:
-    case Message::Type::kRefused: {
+    case Message::Type::Done:
+    case Message::Type::Refused: {
       const auto request = requests_.find(message.number);
       if (request == requests_.end()) return;
       request->second->is_answered = true;
       request->second->answer = message;
       break;
     }
-    case Message::Type::kProgress:
+    case Message::Type::Progress:
       progress_ = message.value;
       break;
-    case Message::Type::kComplete:
+    case Message::Type::Complete:
       complete(message);
       break;
-    case Message::Type::kTurnedAway:
+    case Message::Type::TurnedAway:
       turned_away_ = std::make_unique<Message>(message);
       channel_.close();
       break;
-    case Message::Type::kFailure: {
-      if (message.number >= left_.size()) throw ProtocolError("it sent a number out of its range");
+    case Message::Type::Failure: {
+      if (message.number >= left_.size()) throw ProtocolError("it sent a number out of range");
       const int cause = static_cast<int>(message.number);
       const auto kind = failure_kind(message.key);
-      const bool is_own_silence = cause == worker() && kind == JobFailure::Kind::kSilent;
+      const bool is_own_silence = cause == worker() && kind == JobFailure::Kind::Silent;
       set_failure({kind, cause, (is_own_silence ? "this worker was given up by the job: " : "") + message.value});
       break;
     }
-    case Message::Type::kLeft:
-      if (message.number >= left_.size()) throw ProtocolError("it sent a number out of its range");
+    case Message::Type::Left:
+      if (message.number >= left_.size()) throw ProtocolError("it sent a number out of range");
       left_[message.number] = true;
       has_anybody_left_ = true;
       if (message.number == 0) channel_.close();
       callbacks_.call_all();
       break;
-    case Message::Type::kBequest:
-      bequest_[message.key] = message.value;
+    case Message::Type::FinalValue:
+      final_values_[message.key] = message.value;
       return;
     default:
       throw ProtocolError("it sent a message that only members send");
@@ -167,7 +166,7 @@ void Member::complete(const Message& message) {
   if (roster.size() != left_.size()) throw ProtocolError("it sent a roster of another size");
   for (int i = 0; i < num_workers(); ++i) {
     const auto& entry = roster[static_cast<size_t>(i)];
-    names_[static_cast<size_t>(i)] = worker_name(options_, i, entry.address);
+    names_[static_cast<size_t>(i)] = options_.worker_name(i, entry.address);
     one_machine_ = one_machine_ && entry.machine == roster[0].machine;
   }
   if (local_address_.empty()) local_address_ = roster[0].address;
@@ -188,7 +187,7 @@ void Member::set_failure(JobFailure failure) {
 }
 
 void Member::watch(Clock::time_point now) {
-  // After a stop of this very process the coordinator is not to blame for the silence.
+  // Where this process itself was stopped, the silence of the coordinator means nothing.
   if (now - last_turn_ > heartbeat_timeout_ / 2) last_heard_ = now;
   last_turn_ = now;
   if (now >= next_heartbeat_) {
@@ -197,11 +196,11 @@ void Member::watch(Clock::time_point now) {
   }
   const auto silence = std::chrono::duration_cast<std::chrono::milliseconds>(now - last_heard_);
   if (worker() == 0 || is_leaving_ || first_failure_ || silence <= heartbeat_timeout_) return;
-  lose_coordinator(JobFailure::Kind::kSilent,
+  lose_coordinator(JobFailure::Kind::Silent,
                    "was silent for " + seconds(silence) + ": it is stopped, or cut off the network");
-  // The connection stays: should worker 0 come back, it learns this.
+  // The connection stays open: worker 0 reads this if it comes back.
   if (first_failure_) {
-    send({Message::Type::kGaveUp, 0, "", first_failure_->reason});
+    send({Message::Type::GaveUp, 0, "", first_failure_->reason});
   } else {
     channel_.close();
     changed_.notify_all();
@@ -217,13 +216,17 @@ void Member::wake() { eventfd_write(wake_.descriptor(), 1); }
 
 bool Member::wait_for_all(Clock::time_point deadline) {
   std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, deadline, [&] { return is_complete_ || turned_away_ || !channel_.is_open(); });
+  const auto is_decided = [&] { return is_complete_ || turned_away_ || !channel_.is_open(); };
+  JoinReminder reminder(options_, deadline);
+  while (!changed_.wait_until(lock, reminder.next(), is_decided) && Clock::now() < deadline) {
+    reminder.remind("not all workers have joined: " + progress_);
+  }
   if (is_complete_) return true;
   if (turned_away_) throw_turned_away(options_, turned_away_->number, turned_away_->value);
   if (!channel_.is_open()) return false;
-  last_words_ = c10::str("not all workers have come within ", seconds(options_.join_timeout), ": ", progress_);
-  LOCKSTEP_CHECK_COLLECTIVE(false, "[Job::join] ", last_words_, "; the coordinator's address is ",
-                            options_.addresses[0]);
+  leave_reason_ = c10::str("not all workers have joined within ", seconds(options_.join_timeout), ": ", progress_);
+  LOCKSTEP_THROW(CollectiveError, "[join_job] ", leave_reason_, "; the coordinator's address is ",
+                 options_.addresses[0]);
 }
 
 const std::string& Member::name(int worker) const {
@@ -253,10 +256,10 @@ void Member::check_usable(const char* operation, const std::string& key) const {
                             " has left, and the job's values with it: key=\"", key, "\"");
 }
 
-std::optional<std::string> Member::bequest(const std::string& key) const {
+std::optional<std::string> Member::final_value(const std::string& key) const {
   const std::lock_guard lock(mutex_);
-  const auto found = bequest_.find(key);
-  return found == bequest_.end() || failure() != nullptr ? std::nullopt : std::optional(found->second);
+  const auto found = final_values_.find(key);
+  return found == final_values_.end() || failure() != nullptr ? std::nullopt : std::optional(found->second);
 }
 
 bool Member::ask(Message message, Clock::time_point deadline, Message& answer) {
@@ -267,7 +270,7 @@ bool Member::ask(Message message, Clock::time_point deadline, Message& answer) {
   send(message);
   changed_.wait_until(lock, deadline, [&] { return is_cut_off() || request.is_answered; });
   requests_.erase(message.number);
-  if (!request.is_answered) send({Message::Type::kCancel, message.number});
+  if (!request.is_answered) send({Message::Type::Cancel, message.number});
   answer = std::move(request.answer);
   return request.is_answered;
 }
@@ -279,32 +282,33 @@ void Member::set(const std::string& key, const std::string& value) {
                        "\", bytes=", key.size() + value.size(), ", limit=", kMemberLimit - kOverhead);
   check_process("Job::set", key);
   Message answer;
-  // A coordinator that does not answer is given up by its heartbeats.
-  if (!ask({Message::Type::kSet, 0, key, value}, deadline_in(std::chrono::hours(24 * 365)), answer)) {
+  // Heartbeats detect a coordinator that does not answer.
+  if (!ask({Message::Type::Set, 0, key, value}, deadline_in(std::chrono::hours(24 * 365)), answer)) {
     check_usable("Job::set", key);
   }
-  LOCKSTEP_CHECK_VALUE(answer.type != Message::Type::kRefused, "[Job::set] a key is set once: key=\"", key, "\"");
+  LOCKSTEP_CHECK_VALUE(answer.type != Message::Type::Refused, "[Job::set] ", answer.value, ": key=\"", key,
+                       "\", bytes=", value.size());
 }
 
 std::string Member::get(const std::string& key, std::chrono::milliseconds timeout) {
   check_process("Job::get", key);
   Message answer;
-  if (ask({Message::Type::kGet, 0, key}, deadline_in(timeout), answer)) return std::move(answer.value);
-  if (auto value = bequest(key)) return *value;
+  if (ask({Message::Type::Get, 0, key}, deadline_in(timeout), answer)) return std::move(answer.value);
+  if (auto value = final_value(key)) return *value;
   check_usable("Job::get", key);
   std::string who = "nobody has set the key in time";
   for (int i = 0; i < num_workers(); ++i) {
     if (key.ends_with("/" + std::to_string(i))) who = name(i) + " has not set the key in time";
   }
-  LOCKSTEP_CHECK_COLLECTIVE(false, "[Job::get] ", who, ": key=\"", key, "\", timeout=", seconds(timeout));
+  LOCKSTEP_THROW(CollectiveError, "[Job::get] ", who, ": key=\"", key, "\", timeout=", seconds(timeout));
 }
 
 void Member::fail(const std::string& reason) {
   if (getpid() != process_) return;
   const std::lock_guard lock(mutex_);
   if (first_failure_) return;
-  send({Message::Type::kFail, 0, "", reason});
-  set_failure({JobFailure::Kind::kFailed, worker(), names_[static_cast<size_t>(worker())] + " failed: " + reason});
+  send({Message::Type::Fail, 0, "", reason});
+  set_failure({JobFailure::Kind::Failed, worker(), names_[static_cast<size_t>(worker())] + " failed: " + reason});
 }
 
 std::shared_ptr<void> Member::on_change(std::function<void()> callback) {

@@ -19,17 +19,17 @@
 
 namespace lockstep::comm::job {
 
-/// A process's membership: its connection to the coordinator, and a thread that reads it and shows that it lives.
+/// The membership of a process: its connection to the coordinator, and a thread that reads it and sends heartbeats.
 class Member final : public Job {
  public:
   Member(const JobOptions& options, Entrance entrance);
   ~Member() override;
 
-  /// Waits until all have come; false where the connection broke before. CollectiveError at the deadline, or where the
-  /// coordinator turns this member away.
+  /// Waits until all workers have joined; false where the connection broke before. CollectiveError at the deadline, or
+  /// where the coordinator turns this member away.
   bool wait_for_all(Clock::time_point deadline);
-  /// Says good-bye and ends the thread. Further calls do nothing. `status` is that of a process that exits: one that is
-  /// not 0 is a failure.
+  /// Leaves the job and ends the thread. Further calls do nothing. `status` is the exit status of a process that exits:
+  /// other than 0 it is a failure.
   void leave(int status = 0);
 
   int worker() const override { return options_.worker; }
@@ -45,14 +45,14 @@ class Member final : public Job {
   std::shared_ptr<void> on_change(std::function<void()> callback) override;
 
  private:
-  // A question to the coordinator that has no answer yet.
+  // A request to the coordinator that is not answered yet.
   struct Request {
     bool is_answered = false;
     Message answer{};
   };
 
   void run();
-  // These are called with the lock.
+  // These are called with the lock held.
   void read();
   void handle_received();
   void handle(const Message& message);
@@ -64,10 +64,10 @@ class Member final : public Job {
   bool is_cut_off() const { return !channel_.is_open() || failure() != nullptr; }
 
   void wake();
-  std::optional<std::string> bequest(const std::string& key) const;
+  std::optional<std::string> final_value(const std::string& key) const;
   void check_process(const char* operation, const std::string& key) const;
   void check_usable(const char* operation, const std::string& key) const;
-  // Returns false at the deadline, and where no answer can come any more.
+  // Returns false at the deadline, and where no answer can arrive any more.
   bool ask(Message message, Clock::time_point deadline, Message& answer);
 
   const JobOptions options_;
@@ -81,9 +81,9 @@ class Member final : public Job {
   Channel channel_;
   std::map<uint64_t, Request*> requests_;
   uint64_t last_request_ = 0;
-  std::map<std::string, std::string> bequest_;
+  std::map<std::string, std::string> final_values_;
   std::string progress_;
-  std::string last_words_;
+  std::string leave_reason_;
   std::unique_ptr<Message> turned_away_;
   bool is_complete_ = false;
   bool is_leaving_ = false;
@@ -92,7 +92,7 @@ class Member final : public Job {
   Clock::time_point last_turn_;
   Clock::time_point next_heartbeat_;
 
-  // Fixed when all have come.
+  // Constant after all workers have joined.
   std::vector<std::string> names_;
   std::string local_address_;
   bool one_machine_ = true;

@@ -16,7 +16,7 @@ std::string encode(const Message& message) {
 Message decode_message(std::string_view content) {
   FieldReader reader(content);
   Message message;
-  message.type = static_cast<Message::Type>(reader.number_below(static_cast<uint64_t>(Message::Type::kEnd)));
+  message.type = static_cast<Message::Type>(reader.number_below(static_cast<uint64_t>(Message::Type::End)));
   message.number = reader.number();
   message.key = reader.text();
   message.value = reader.text();
@@ -25,7 +25,7 @@ Message decode_message(std::string_view content) {
 }
 
 std::string turned_away(Refusal refusal, const std::string& reason) {
-  return encode(Message{Message::Type::kTurnedAway, static_cast<uint64_t>(refusal), "", reason});
+  return encode(Message{Message::Type::TurnedAway, static_cast<uint64_t>(refusal), "", reason});
 }
 
 std::string encode(const std::vector<RosterEntry>& roster) {

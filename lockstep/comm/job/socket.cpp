@@ -3,20 +3,66 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <fcntl.h>
+#include <fstream>
+#include <ifaddrs.h>
 #include <memory>
+#include <mutex>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <pthread.h>
+#include <set>
 #include <stdexcept>
 #include <system_error>
 #include <unistd.h>
 
-#include "lockstep/comm/job/process.h"
+#include "lockstep/base/error.h"
+#include "lockstep/comm/job/crypto.h"
 
 namespace lockstep::comm::job {
 namespace {
+
+struct Descriptors {
+  Descriptors();
+
+  std::mutex mutex;
+  std::set<int> hidden;
+};
+
+// Never destroyed: sockets may be closed while the program ends.
+Descriptors& descriptors() {
+  static auto* all = new Descriptors;
+  return *all;
+}
+
+void lock_all() { descriptors().mutex.lock(); }
+
+void unlock_all() { descriptors().mutex.unlock(); }
+
+void replace_all() {
+  const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (const int descriptor : descriptors().hidden) dup3(nothing, descriptor, O_CLOEXEC);
+  close(nothing);
+  unlock_all();
+}
+
+Descriptors::Descriptors() { pthread_atfork(&lock_all, &unlock_all, &replace_all); }
+
+/// Makes forked children get /dev/null in place of this descriptor, until `close_descriptor`.
+void hide_from_children(int descriptor) {
+  const std::lock_guard lock(descriptors().mutex);
+  descriptors().hidden.insert(descriptor);
+}
+
+void close_descriptor(int descriptor) {
+  const std::lock_guard lock(descriptors().mutex);
+  descriptors().hidden.erase(descriptor);
+  close(descriptor);
+}
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
@@ -71,13 +117,76 @@ std::string name_of(const Socket& socket, NameFunction function) {
 
 }  // namespace
 
+std::string Endpoint::text() const {
+  const bool is_ipv6 = host.find(':') != std::string::npos;
+  return (is_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+Endpoint parse_endpoint(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  const size_t bracket = text.rfind(']');
+  const bool has_port = colon != std::string::npos && (bracket == std::string::npos || bracket < colon);
+  LOCKSTEP_CHECK_VALUE(has_port, "[join_job] an address is host:port: address=\"", text, "\"; add the port");
+  Endpoint endpoint;
+  endpoint.host = text.substr(0, colon);
+  const bool in_brackets = endpoint.host.size() > 2 && endpoint.host.front() == '[' && endpoint.host.back() == ']';
+  if (in_brackets) endpoint.host = endpoint.host.substr(1, endpoint.host.size() - 2);
+  LOCKSTEP_CHECK_VALUE(in_brackets || endpoint.host.find(':') == std::string::npos,
+                       "[join_job] an IPv6 address stands in brackets: address=\"", text, "\"; write [address]:port");
+  LOCKSTEP_CHECK_VALUE(!endpoint.host.empty(), "[join_job] an address is host:port: address=\"", text,
+                       "\"; add the host");
+  const char* end = text.data() + text.size();
+  const auto read = std::from_chars(text.data() + colon + 1, end, endpoint.port);
+  LOCKSTEP_CHECK_VALUE(read.ec == std::errc() && read.ptr == end && endpoint.port != 0,
+                       "[join_job] a port is a number from 1 to 65535: address=\"", text, "\"");
+  return endpoint;
+}
+
+bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+
+std::vector<InterfaceAddress> interface_addresses() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
+  std::vector<InterfaceAddress> found;
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next) {
+      const bool is_up = (one->ifa_flags & IFF_UP) != 0;
+      if (is_up && one->ifa_addr != nullptr && one->ifa_addr->sa_family == family) {
+        found.push_back({one->ifa_name, address_text(*one->ifa_addr)});
+      }
+    }
+  }
+  return found;
+}
+
+std::string resolve_interface(const std::string& name) {
+  const auto all = interface_addresses();
+  const auto is_meant = [&](const InterfaceAddress& one) { return one.address == name || one.interface == name; };
+  const auto found = std::find_if(all.begin(), all.end(), is_meant);
+  if (found != all.end()) return found->address;
+  std::string known;
+  for (const auto& one : all) known += (known.empty() ? "" : ", ") + one.interface + " " + one.address;
+  LOCKSTEP_CHECK_VALUE(false, "[join_job] interface_address is an interface of this machine or its address: ",
+                       "interface_address=\"", name, "\"; known are ", known);
+  return {};
+}
+
+std::string machine_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  // Without it every process counts as a machine of its own.
+  return id.empty() ? random_bytes(16) : id;
+}
+
 Clock::time_point deadline_in(std::chrono::milliseconds wait) {
   constexpr std::chrono::milliseconds kYear = std::chrono::hours(24 * 365);
   return Clock::now() + std::clamp(wait, std::chrono::milliseconds(0), kYear);
 }
 
 Socket::Socket(int descriptor) : descriptor_(descriptor) {
-  if (descriptor_ >= 0) keep_from_children(descriptor_);
+  if (descriptor_ >= 0) hide_from_children(descriptor_);
 }
 
 Socket& Socket::operator=(Socket&& other) noexcept {

@@ -4,7 +4,19 @@
 
 namespace lockstep::comm::job {
 
+namespace {
+
+/// What a value takes beside its key and its text.
+constexpr size_t kBytesPerValue = 128;
+
+}  // namespace
+
+bool Store::has_room_for(const std::string& key, const std::string& value) const {
+  return bytes_ + key.size() + value.size() + kBytesPerValue <= limit_;
+}
+
 std::vector<Store::Waiter> Store::set(const std::string& key, std::string value) {
+  bytes_ += key.size() + value.size() + kBytesPerValue;
   values_[key] = std::move(value);
   auto waiters = waiters_.extract(key);
   return waiters.empty() ? std::vector<Waiter>() : std::move(waiters.mapped());

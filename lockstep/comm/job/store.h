@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -7,26 +8,33 @@
 
 namespace lockstep::comm::job {
 
-/// The values that members leave for each other, and who waits for those that are not there yet.
+/// The values that members have set, and the requests that wait for values that are not set yet.
 class Store {
  public:
+  /// All keys and values together may take so many bytes.
+  explicit Store(size_t limit) : limit_(limit) {}
+
   struct Waiter {
     int worker = 0;
     uint64_t request = 0;
   };
 
-  /// Sets a value and returns who waited for it.
+  /// Whether a value of this size fits under the limit of all values.
+  bool has_room_for(const std::string& key, const std::string& value) const;
+  /// Sets a value that has not been set, and returns the requests that waited for it.
   std::vector<Waiter> set(const std::string& key, std::string value);
-  /// Returns the value, or nullptr.
+  /// Returns the value, or null.
   const std::string* find(const std::string& key) const;
   const std::map<std::string, std::string>& values() const { return values_; }
   void wait(const std::string& key, Waiter waiter) { waiters_[key].push_back(waiter); }
-  /// Forgets that this request waits, or all of a worker's.
+  /// Removes a waiting request, or all of a worker.
   void forget(int worker, uint64_t request);
   void forget(int worker);
 
  private:
   std::map<std::string, std::string> values_;
+  size_t limit_;
+  size_t bytes_ = 0;
   std::map<std::string, std::vector<Waiter>> waiters_;
 };
 

@@ -1,15 +1,18 @@
 #include "lockstep/comm/messages/message_groups.h"
 
 #include <algorithm>
+#include <exception>
+#include <stdexcept>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/dump.h"
+#include "lockstep/comm/diagnostics/dump.h"
+#include "lockstep/comm/diagnostics/worker_error.h"
 #include "lockstep/comm/exchange_group.h"
-#include "lockstep/comm/messages/lane.h"
+#include "lockstep/comm/messages/peer_exchange.h"
 #include "lockstep/comm/messages/reduce_devices.h"
 #include "lockstep/comm/messages/reduce_messages.h"
 #include "lockstep/comm/reduce/device_reduce.h"
@@ -19,17 +22,17 @@
 namespace lockstep::comm {
 namespace {
 
-/// The sizes of one tensor, as they travel.
+/// The sizes of one tensor, as they are sent.
 struct Sizes {
   int64_t of[kMaxDims] = {};
 };
 
-/// What a rank has of the ranks of its number: the tensors of each worker's.
+/// The tensors of the ranks of one local number, by worker.
 struct Received {
   std::vector<std::vector<at::Tensor>> of_worker;
 };
 
-/// The tensors of which a list consists: dense, contiguous, on the CPU. Sparse ones are indices and values.
+/// Returns the parts of a list of tensors: dense, contiguous, on the CPU. Sparse ones are indices and values.
 std::vector<at::Tensor> parts_of(at::TensorList tensors) {
   std::vector<at::Tensor> parts;
   const auto add = [&](const at::Tensor& part) {
@@ -41,8 +44,8 @@ std::vector<at::Tensor> parts_of(at::TensorList tensors) {
   return parts;
 }
 
-/// Puts a list like `like` together from its parts.
-std::vector<at::Tensor> put_together(const std::vector<at::Tensor>& parts, at::TensorList like) {
+/// Assembles a list like `like` from its parts.
+std::vector<at::Tensor> assemble(const std::vector<at::Tensor>& parts, at::TensorList like) {
   std::vector<at::Tensor> tensors;
   auto next = parts.begin();
   for (const at::Tensor& tensor : like) {
@@ -54,11 +57,12 @@ std::vector<at::Tensor> put_together(const std::vector<at::Tensor>& parts, at::T
 class MessageGroup final : public ExchangeGroup {
  public:
   MessageGroup(std::shared_ptr<MessageTeam> team, std::shared_ptr<Rendezvous> rendezvous, int local)
-      : team_(team), rendezvous_(std::move(rendezvous)), lane_(std::move(team), local) {}
+      : team_(team), rendezvous_(std::move(rendezvous)), peers_(std::move(team), local) {}
 
-  int rank() const override { return lane_.rank(); }
+  int rank() const override { return peers_.rank(); }
   int size() const override { return team_->num_ranks(); }
   const std::string& name() const override { return team_->name; }
+  bool uses_nccl() const override { return team_->device_transport != nullptr; }
 
   void do_reduce_scatter(const at::Tensor& input, const at::Tensor& output, ReduceOp op,
                          const CommunicationOptions& options) override {
@@ -69,32 +73,33 @@ class MessageGroup final : public ExchangeGroup {
   }
 
  protected:
-  void reduce_on_cpu(const Call& call, const Parcel& parcel, const CommunicationOptions& options) override {
-    Call mine = call;
-    mine.payload = const_cast<Parcel*>(&parcel);
-    failing_the_job([&] {
-      Meeting meeting(*rendezvous_, lane_.local(), mine, options.timeout());
-      lane_.begin(call, options);
-      c10::SmallVector<const Parcel*, 16> parcels;
-      for (const Call* other : meeting.calls()) parcels.push_back(static_cast<const Parcel*>(other->payload));
-      reduce_by_messages(lane_, call, {parcels.data(), parcels.size()}, scratch_);
-      meeting.finish();
+  void reduce_on_cpu(const CollectiveCall& call, const FlatTensors& flat,
+                     const CommunicationOptions& options) override {
+    CollectiveCall mine = call;
+    mine.payload = const_cast<FlatTensors*>(&flat);
+    failing_the_job(call, [&] {
+      run_together(mine, options, [&](LocalCalls calls) {
+        peers_.begin(call, options);
+        c10::SmallVector<const FlatTensors*, 16> flats;
+        for (const CollectiveCall* other : calls) flats.push_back(static_cast<const FlatTensors*>(other->payload));
+        reduce_by_messages(peers_, call, {flats.data(), flats.size()}, scratch_);
+      });
     });
   }
 
-  void reduce_on_devices(const Call& call, const CommunicationOptions& options) override {
+  void reduce_on_devices(const CollectiveCall& call, const CommunicationOptions& options) override {
     if (!team_->device_transport) return reduce_through_cpu(call, options);
     const at::NoGradGuard no_grad;
     const auto mine = flatten_by_dtype(call.inputs);
     synchronize(call.inputs);
-    failing_the_job([&] {
+    failing_the_job(call, [&] {
       const auto parts =
-          meet_locally(call, mine, options, [&](const std::vector<const std::vector<at::Tensor>*>& local) {
-            lane_.begin(call, options);
-            return reduce_parts_on_devices(lane_, call, local);
+          run_locally(call, mine, options, [&](const std::vector<const std::vector<at::Tensor>*>& local) {
+            peers_.begin(call, options);
+            return reduce_parts_on_devices(peers_, call, local);
           });
       const auto whole =
-          meet_locally(call, parts, options, [&](const std::vector<const std::vector<at::Tensor>*>& local) {
+          run_locally(call, parts, options, [&](const std::vector<const std::vector<at::Tensor>*>& local) {
             std::vector<at::Tensor> result;
             for (const at::Tensor& part : parts) result.push_back(at::empty_like(part));
             for (int from = 0; from < team_->ranks_per_worker; ++from) take_parts(*team_, from, *local[from], result);
@@ -105,32 +110,38 @@ class MessageGroup final : public ExchangeGroup {
     });
   }
 
-  void meet(const Call& call, const Parcel* parcel, const CommunicationOptions& options,
-            c10::function_ref<void(const Gathering&)> work) override {
-    LOCKSTEP_ASSERT(parcel == nullptr, "reductions have their own way");
+  void run_collective(const CollectiveCall& call, const FlatTensors* flat, const CommunicationOptions& options,
+                      c10::function_ref<void(const PublishedCalls&)> work) override {
+    LOCKSTEP_ASSERT(flat == nullptr, "reductions override reduce_on_cpu");
     Received received;
-    failing_the_job([&] {
-      {
-        Meeting meeting(*rendezvous_, lane_.local(), call, options.timeout());
-        lane_.begin(call, options);
+    failing_the_job(call, [&] {
+      run_together(call, options, [&](LocalCalls) {
+        peers_.begin(call, options);
         received = exchange_tensors(call);
-        meeting.finish();
-      }
-      Call shared{.operation = call.operation, .payload = &received, .payload_type = &typeid(Received)};
-      Meeting meeting(*rendezvous_, lane_.local(), shared, options.timeout());
-      use_all(call, meeting.calls(), work);
-      meeting.finish();
+      });
+      CollectiveCall shared{.operation = call.operation,
+                            .reduce_op = call.reduce_op,
+                            .payload = &received,
+                            .payload_type = &typeid(Received)};
+      run_together(shared, options, [&](LocalCalls calls) { use_all(call, calls, work); });
     });
   }
 
  private:
-  /// Whatever goes wrong in a collective ends the job: other workers are in it too, and would wait.
+  using LocalCalls = std::span<const CollectiveCall* const>;
+
+  /// An error in a collective fails the job: other workers take part in it and would wait.
   template <typename F>
-  void failing_the_job(F&& collective) {
+  void failing_the_job(const CollectiveCall& call, F&& collective) {
     try {
+      check_job(call);
       collective();
+    } catch (const WorkerError& error) {
+      fail(error.what_without_backtrace());
+      throw;
     } catch (const c10::Error& error) {
       fail(error.what_without_backtrace());
+      rethrow_cause(call);
       throw;
     } catch (const std::exception& error) {
       fail(error.what());
@@ -141,30 +152,61 @@ class MessageGroup final : public ExchangeGroup {
     team_->job->fail(reason);
     dump_failure(reason);
   }
+  void check_job(const CollectiveCall& call) const {
+    if (const JobFailure* failure = team_->job->failure()) throw_worker_failure(*failure, call, rank(), team_->name);
+  }
 
-  /// Shows `work` a list of tensors of each local rank; all have finished with them when it returns.
-  template <typename Work>
-  std::vector<at::Tensor> meet_locally(const Call& call, const std::vector<at::Tensor>& mine,
-                                       const CommunicationOptions& options, Work work) {
-    Call shown = call;
-    shown.payload = const_cast<std::vector<at::Tensor>*>(&mine);
-    Meeting meeting(*rendezvous_, lane_.local(), shown, options.timeout());
-    std::vector<const std::vector<at::Tensor>*> local;
-    for (const Call* other : meeting.calls()) {
-      local.push_back(static_cast<const std::vector<at::Tensor>*>(other->payload));
+  /// A rank whose wait for local ranks was ended throws the error of the local rank that an engine or another worker
+  /// failed, and names the worker that failed the job.
+  void rethrow_cause(const CollectiveCall& call) const {
+    if (const std::exception_ptr cause = rendezvous_->abort_cause()) {
+      try {
+        std::rethrow_exception(cause);
+      } catch (const WorkerError&) {
+        throw;
+      } catch (...) {
+        // An error of this worker: the caller reports its own.
+      }
     }
-    auto results = work(local);
-    meeting.finish();
+    const JobFailure* failure = team_->job->failure();
+    if (failure == nullptr) return;
+    const bool is_own_error = failure->worker == team_->worker() && failure->kind == JobFailure::Kind::Failed;
+    if (!is_own_error) throw_worker_failure(*failure, call, rank(), team_->name);
+  }
+
+  /// Calls `work` with the calls of the local ranks, between arrive and depart.
+  template <typename Work>
+  void run_together(const CollectiveCall& call, const CommunicationOptions& options, Work work) {
+    CollectiveScope scope(*rendezvous_, peers_.local(), call, options.timeout());
+    scope.run([&] { work(scope.calls()); });
+  }
+
+  /// Calls `work` with a list of tensors of each local rank. All ranks have finished with them when it returns.
+  template <typename Work>
+  std::vector<at::Tensor> run_locally(const CollectiveCall& call, const std::vector<at::Tensor>& mine,
+                                      const CommunicationOptions& options, Work work) {
+    CollectiveCall published = call;
+    published.payload = const_cast<std::vector<at::Tensor>*>(&mine);
+    std::vector<at::Tensor> results;
+    run_together(published, options, [&](LocalCalls calls) {
+      std::vector<const std::vector<at::Tensor>*> local;
+      for (const CollectiveCall* other : calls) {
+        local.push_back(static_cast<const std::vector<at::Tensor>*>(other->payload));
+      }
+      results = work(local);
+    });
     return results;
   }
 
-  int lane_rank(int worker) const { return team_->rank_of(worker, lane_.local()); }
-  bool is_read(const Call& call, int worker) const { return !call.only_root_is_read || call.root == lane_rank(worker); }
-  bool reads(const Call& call, int worker) const {
+  int peer_rank(int worker) const { return team_->rank_of(worker, peers_.local()); }
+  bool is_read(const CollectiveCall& call, int worker) const {
+    return !call.only_root_is_read || call.root == peer_rank(worker);
+  }
+  bool reads(const CollectiveCall& call, int worker) const {
     return call.root < 0 || call.only_root_is_read || call.root / team_->ranks_per_worker == worker;
   }
 
-  Received exchange_tensors(const Call& call) {
+  Received exchange_tensors(const CollectiveCall& call) {
     const auto mine = parts_of(call.inputs);
     const auto num_workers = static_cast<size_t>(team_->num_workers());
     std::vector<Sizes> own_sizes(mine.size());
@@ -180,7 +222,7 @@ class MessageGroup final : public ExchangeGroup {
         [&](int from) {
           incoming.push_back({from, sizes[static_cast<size_t>(from)].data(), mine.size() * sizeof(Sizes)});
         });
-    lane_.exchange(outgoing, incoming);
+    peers_.exchange(outgoing, incoming);
     outgoing.clear();
     incoming.clear();
     Received received{std::vector<std::vector<at::Tensor>>(num_workers)};
@@ -197,20 +239,20 @@ class MessageGroup final : public ExchangeGroup {
             incoming.push_back({from, theirs.back().data_ptr(), theirs.back().nbytes()});
           }
         });
-    lane_.exchange(outgoing, incoming);
+    peers_.exchange(outgoing, incoming);
     for (size_t worker = 0; worker < num_workers; ++worker) {
       auto& theirs = received.of_worker[worker];
       if (static_cast<int>(worker) == team_->worker()) {
         theirs = call.inputs.vec();
       } else if (!theirs.empty()) {
-        theirs = put_together(theirs, call.inputs);
+        theirs = assemble(theirs, call.inputs);
       }
     }
     return received;
   }
 
   template <typename Send, typename Receive>
-  void for_each_message(const Call& call, Send send, Receive receive) const {
+  void for_each_message(const CollectiveCall& call, Send send, Receive receive) const {
     for (int worker = 0; worker < team_->num_workers(); ++worker) {
       if (worker == team_->worker()) continue;
       if (is_read(call, team_->worker()) && reads(call, worker)) send(worker);
@@ -218,15 +260,16 @@ class MessageGroup final : public ExchangeGroup {
     }
   }
 
-  /// Shows `work` the calls of all ranks, put together from what the local ranks have received.
-  void use_all(const Call& call, std::span<const Call* const> shared, c10::function_ref<void(const Gathering&)> work) {
-    std::vector<Call> calls(static_cast<size_t>(size()), call);
-    std::vector<const Call*> pointers;
+  /// Calls `work` with the calls of all ranks, assembled from what the local ranks have received.
+  void use_all(const CollectiveCall& call, std::span<const CollectiveCall* const> shared,
+               c10::function_ref<void(const PublishedCalls&)> work) {
+    std::vector<CollectiveCall> calls(static_cast<size_t>(size()), call);
+    std::vector<const CollectiveCall*> pointers;
     for (int rank = 0; rank < size(); ++rank) {
-      Call& other = calls[static_cast<size_t>(rank)];
-      const auto& of_lane =
+      CollectiveCall& other = calls[static_cast<size_t>(rank)];
+      const auto& of_peers =
           *static_cast<const Received*>(shared[static_cast<size_t>(rank % team_->ranks_per_worker)]->payload);
-      other.inputs = of_lane.of_worker[static_cast<size_t>(rank / team_->ranks_per_worker)];
+      other.inputs = of_peers.of_worker[static_cast<size_t>(rank / team_->ranks_per_worker)];
       pointers.push_back(&other);
     }
     work({pointers, {}});
@@ -234,7 +277,7 @@ class MessageGroup final : public ExchangeGroup {
 
   std::shared_ptr<MessageTeam> team_;
   std::shared_ptr<Rendezvous> rendezvous_;
-  Lane lane_;
+  PeerExchange peers_;
   MessageScratch scratch_;
 };
 
@@ -246,11 +289,11 @@ class MessageGroups final : public WorkerGroups {
     for (int local = 0; local < team_->ranks_per_worker; ++local) {
       local_.emplace_back(std::make_shared<MessageGroup>(team_, rendezvous_, local));
     }
-    watch_ = team_->job->on_change([team = team_.get()] {
-      const JobFailure* failure = team->job->failure();
-      if (failure == nullptr) return;
-      team->transport->abort(failure->reason);
-      if (team->device_transport) team->device_transport->abort(failure->reason);
+    watch_ = team_->job->on_change([this] {
+      if (team_->job->failure() != nullptr) return abort();
+      for (int worker = 0; worker < team_->num_workers(); ++worker) {
+        if (team_->job->has_left(worker)) team_->transport->peer_left(worker);
+      }
     });
   }
 
@@ -259,12 +302,23 @@ class MessageGroups final : public WorkerGroups {
   }
   void begin_run(uint64_t run) override {
     team_->run = run;
+    // After a failure the group stays aborted: a thread may still be inside its last collective.
+    if (team_->job->failure() != nullptr) return abort();
     rendezvous_->reset();
+    if (team_->job->failure() != nullptr) abort();
   }
   void leave(int local, std::exception_ptr cause) override { rendezvous_->leave(local, std::move(cause)); }
   const Recorder& recorder() const override { return rendezvous_->recorder(); }
 
  private:
+  /// Ends all waits of the local ranks, for each other and for other workers.
+  void abort() {
+    const std::string& reason = team_->job->failure()->reason;
+    team_->transport->abort(reason);
+    if (team_->device_transport) team_->device_transport->abort(reason);
+    rendezvous_->abort(std::make_exception_ptr(std::runtime_error(reason)));
+  }
+
   std::shared_ptr<MessageTeam> team_;
   std::shared_ptr<Rendezvous> rendezvous_;
   std::shared_ptr<void> watch_;

@@ -5,17 +5,17 @@
 #include <string>
 
 #include "lockstep/comm/job/job.h"
-#include "lockstep/comm/transport.h"
+#include "lockstep/comm/transport/transport.h"
 #include "lockstep/comm/worker_groups.h"
 
 namespace lockstep::comm {
 
 /// Makes a group over the workers of a job whose ranks exchange messages.
 ///
-/// Ranks of one worker are threads and look at each other's tensors; between workers, each rank talks to the ranks of
-/// its own number on a lane of the transport's. A reduction is divided into one part for each rank: parts are
-/// exchanged, added in the order of the fixed tree over all ranks, and the sums exchanged. `device_transport`, where it
-/// is given, does so for tensors on devices; else they go through the CPU.
+/// Ranks of one worker are threads and read each other's tensors; between workers, each rank exchanges messages with
+/// the ranks of its local number on a lane of the transport. A reduction is divided into one part for each rank: parts
+/// are exchanged, added in the order of the fixed tree over all ranks, and the sums exchanged. `device_transport`,
+/// where it is given, carries tensors on devices; without it they go through the CPU.
 LOCKSTEP_API std::shared_ptr<WorkerGroups> make_message_groups(std::shared_ptr<Job> job,
                                                                std::shared_ptr<Transport> transport, std::string name,
                                                                int ranks_per_worker, std::chrono::milliseconds timeout,

@@ -31,10 +31,10 @@ std::vector<at::ScalarType> dtypes_of(at::TensorList tensors) {
 /// One flat tensor, as one rank reduces its parts of it.
 class FlatReduction {
  public:
-  FlatReduction(Lane& lane, const Call& call, std::vector<at::Tensor> local)
-      : lane_(lane), team_(lane.team()), call_(call), local_(std::move(local)), own_(local_[lane.local()]) {
+  FlatReduction(PeerExchange& peers, const CollectiveCall& call, std::vector<at::Tensor> local)
+      : peers_(peers), team_(peers.team()), call_(call), local_(std::move(local)), own_(local_[peers.local()]) {
     const auto dtype = own_.scalar_type();
-    sums_travel_ = std::has_single_bit(local_.size()) && dtype != at::kHalf && dtype != at::kBFloat16;
+    sends_sums_ = std::has_single_bit(local_.size()) && dtype != at::kHalf && dtype != at::kBFloat16;
   }
 
   at::Tensor run() {
@@ -45,15 +45,15 @@ class FlatReduction {
   }
 
  private:
-  int own_part() const { return team_.rank_of(team_.worker(), lane_.local()); }
+  int own_part() const { return team_.rank_of(team_.worker(), peers_.local()); }
 
   /// What this worker gives to a part: the sum of its ranks' values, or those values.
   std::vector<at::Tensor> contribution(int worker) const {
     std::vector<at::Tensor> values;
     for (const at::Tensor& flat : local_) {
-      values.push_back(part_of(flat, team_.rank_of(worker, lane_.local()), team_.num_ranks()).to(own_.device()));
+      values.push_back(part_of(flat, team_.rank_of(worker, peers_.local()), team_.num_ranks()).to(own_.device()));
     }
-    if (!sums_travel_) return values;
+    if (!sends_sums_) return values;
     const ReduceOp op = call_.reduce_op == ReduceOp::Mean ? ReduceOp::Sum : call_.reduce_op;
     return {reduce_tree(std::move(values), op, 1).contiguous()};
   }
@@ -81,7 +81,7 @@ class FlatReduction {
       }
     }
     synchronize(at::TensorList(&own_, 1));
-    lane_.exchange_on_devices(outgoing, incoming);
+    peers_.exchange_on_devices(outgoing, incoming);
     std::vector<at::Tensor> all;
     for (const auto& theirs : values) all.insert(all.end(), theirs.begin(), theirs.end());
     return reduce_tree(std::move(all), call_.reduce_op, static_cast<size_t>(team_.num_ranks()));
@@ -93,20 +93,20 @@ class FlatReduction {
     const at::Tensor mine = part_of(result, own_part(), team_.num_ranks());
     for (int worker = 0; worker < team_.num_workers(); ++worker) {
       if (worker == team_.worker()) continue;
-      const at::Tensor theirs = part_of(result, team_.rank_of(worker, lane_.local()), team_.num_ranks());
+      const at::Tensor theirs = part_of(result, team_.rank_of(worker, peers_.local()), team_.num_ranks());
       outgoing.push_back({worker, mine.data_ptr(), mine.nbytes()});
       incoming.push_back({worker, theirs.data_ptr(), theirs.nbytes()});
     }
     synchronize(at::TensorList(&own_, 1));
-    lane_.exchange_on_devices(outgoing, incoming);
+    peers_.exchange_on_devices(outgoing, incoming);
   }
 
-  Lane& lane_;
+  PeerExchange& peers_;
   const MessageTeam& team_;
-  const Call& call_;
+  const CollectiveCall& call_;
   std::vector<at::Tensor> local_;
   at::Tensor own_;
-  bool sums_travel_ = false;
+  bool sends_sums_ = false;
 };
 
 }  // namespace
@@ -133,13 +133,13 @@ void unflatten_by_dtype(const std::vector<at::Tensor>& flat, at::TensorList tens
   }
 }
 
-std::vector<at::Tensor> reduce_parts_on_devices(Lane& lane, const Call& call,
+std::vector<at::Tensor> reduce_parts_on_devices(PeerExchange& peers, const CollectiveCall& call,
                                                 const std::vector<const std::vector<at::Tensor>*>& local) {
   std::vector<at::Tensor> results;
   for (size_t i = 0; i < local[0]->size(); ++i) {
     std::vector<at::Tensor> flats;
     for (const auto* rank : local) flats.push_back((*rank)[i]);
-    results.push_back(FlatReduction(lane, call, std::move(flats)).run());
+    results.push_back(FlatReduction(peers, call, std::move(flats)).run());
     synchronize(at::TensorList(&results.back(), 1));
   }
   return results;

@@ -17,7 +17,7 @@
 namespace lockstep::comm {
 namespace {
 
-/// A stretch of one piece.
+/// A range of bytes of one piece.
 struct Range {
   size_t piece = 0;
   int64_t from = 0;
@@ -25,9 +25,9 @@ struct Range {
 };
 using Ranges = c10::SmallVector<Range, 4>;
 
-Ranges ranges_between(const Parcel& parcel, int64_t begin, int64_t end) {
+Ranges ranges_between(const FlatTensors& flat, int64_t begin, int64_t end) {
   Ranges ranges;
-  const auto pieces = parcel.pieces();
+  const auto pieces = flat.pieces();
   for (size_t i = 0; i < pieces.size(); ++i) {
     const auto width = static_cast<int64_t>(c10::elementSize(pieces[i].dtype));
     const int64_t from = std::max(begin - pieces[i].offset, int64_t{0});
@@ -37,9 +37,9 @@ Ranges ranges_between(const Parcel& parcel, int64_t begin, int64_t end) {
   return ranges;
 }
 
-/// What a range takes in scratch memory: every range begins on a cache line.
+/// The bytes that a range takes in the staging buffer, where every range begins on a cache line.
 int64_t room(const Range& range) {
-  return (range.bytes + Parcel::kAlignment - 1) / Parcel::kAlignment * Parcel::kAlignment;
+  return (range.bytes + FlatTensors::kAlignment - 1) / FlatTensors::kAlignment * FlatTensors::kAlignment;
 }
 
 int64_t room(const Ranges& ranges) {
@@ -62,17 +62,18 @@ void divide(char* data, int64_t bytes, at::ScalarType dtype, int divisor) {
 
 class Reduction {
  public:
-  Reduction(Lane& lane, const Call& call, std::span<const Parcel* const> parcels, MessageScratch& scratch)
-      : lane_(lane), team_(lane.team()), call_(call), parcels_(parcels), scratch_(scratch) {
+  Reduction(PeerExchange& peers, const CollectiveCall& call, std::span<const FlatTensors* const> flats,
+            MessageScratch& scratch)
+      : peers_(peers), team_(peers.team()), call_(call), flats_(flats), scratch_(scratch) {
     ranges_.resize(static_cast<size_t>(team_.num_workers()));
     for (int worker = 0; worker < team_.num_workers(); ++worker) {
-      const int part = team_.rank_of(worker, lane.local());
-      const int64_t bytes = parcels[0]->bytes();
-      ranges_[static_cast<size_t>(worker)] = ranges_between(*parcels[0], part_begin(bytes, part, team_.num_ranks()),
+      const int part = team_.rank_of(worker, peers.local());
+      const int64_t bytes = flats[0]->bytes();
+      ranges_[static_cast<size_t>(worker)] = ranges_between(*flats[0], part_begin(bytes, part, team_.num_ranks()),
                                                             part_begin(bytes, part + 1, team_.num_ranks()));
     }
-    sums_travel_ = std::has_single_bit(parcels.size());
-    for (const auto& piece : parcels[0]->pieces()) sums_travel_ = sums_travel_ && !is_narrow(piece.dtype);
+    sends_sums_ = std::has_single_bit(flats.size());
+    for (const auto& piece : flats[0]->pieces()) sends_sums_ = sends_sums_ && !is_narrow(piece.dtype);
   }
 
   void run() {
@@ -84,16 +85,16 @@ class Reduction {
 
  private:
   const Ranges& own_ranges() const { return ranges_[static_cast<size_t>(team_.worker())]; }
-  bool alone() const { return parcels_.size() == 1; }
+  bool alone() const { return flats_.size() == 1; }
   /// How many values of each element a worker sends: one sum, or those of all its ranks.
-  int64_t values_each() const { return sums_travel_ ? 1 : static_cast<int64_t>(parcels_.size()); }
+  int64_t values_each() const { return sends_sums_ ? 1 : static_cast<int64_t>(flats_.size()); }
 
-  /// For each peer room for what it sends of this rank's part; for this worker's own sums of every part, where they are
-  /// not simply its only rank's values; for this rank's part of the result, where no local rank takes it.
+  /// The staging buffer holds: what each peer sends of this rank's part; this rank's part of the result, where no local
+  /// rank gets it; this worker's sums of every part, unless it has one rank only.
   void lay_out_scratch() {
     const int64_t own_bytes = room(own_ranges());
     int64_t needed = own_bytes * values_each() * team_.num_workers() + own_bytes;
-    if (sums_travel_ && !alone()) {
+    if (sends_sums_ && !alone()) {
       for (const Ranges& ranges : ranges_) needed += room(ranges);
     }
     char* next = scratch_.get(needed);
@@ -105,12 +106,13 @@ class Reduction {
     sums_ = next + own_bytes;
   }
 
-  /// The sum over the local ranks of a range, made in scratch memory; the values themselves where there is one rank.
+  /// Computes the sum over the local ranks of a range in the staging buffer; returns the values of the rank where there
+  /// is one.
   const char* local_sum(const Range& range) {
-    if (alone()) return parcels_[0]->pieces()[range.piece].input + range.from;
-    const auto dtype = parcels_[0]->pieces()[range.piece].dtype;
+    if (alone()) return flats_[0]->pieces()[range.piece].input + range.from;
+    const auto dtype = flats_[0]->pieces()[range.piece].dtype;
     c10::SmallVector<const void*, 16> inputs;
-    for (const Parcel* parcel : parcels_) inputs.push_back(parcel->pieces()[range.piece].input + range.from);
+    for (const FlatTensors* flat : flats_) inputs.push_back(flat->pieces()[range.piece].input + range.from);
     char* const sum = sums_;
     sums_ += room(range);
     void* const target = sum;
@@ -127,12 +129,12 @@ class Reduction {
       if (worker == team_.worker()) continue;
       for (const Range& range : ranges_[static_cast<size_t>(worker)]) {
         const auto bytes = static_cast<size_t>(range.bytes);
-        if (sums_travel_) {
+        if (sends_sums_) {
           outgoing.push_back({worker, local_sum(range), bytes});
           continue;
         }
-        for (const Parcel* parcel : parcels_) {
-          outgoing.push_back({worker, parcel->pieces()[range.piece].input + range.from, bytes});
+        for (const FlatTensors* flat : flats_) {
+          outgoing.push_back({worker, flat->pieces()[range.piece].input + range.from, bytes});
         }
       }
       char* to = received_[static_cast<size_t>(worker)];
@@ -142,15 +144,15 @@ class Reduction {
         }
       }
     }
-    lane_.exchange(outgoing, incoming);
+    peers_.exchange(outgoing, incoming);
   }
 
-  /// Where this rank's part of the result goes: to the local ranks that get one, or into scratch memory.
+  /// Returns where this rank's part of the result goes: to the local ranks that get it, or into the staging buffer.
   c10::SmallVector<void*, 16> targets_of(const Range& range, int64_t position) {
     c10::SmallVector<void*, 16> targets;
-    for (size_t local = 0; local < parcels_.size(); ++local) {
+    for (size_t local = 0; local < flats_.size(); ++local) {
       if (gets_result(team_.rank_of(team_.worker(), static_cast<int>(local)))) {
-        targets.push_back(parcels_[local]->pieces()[range.piece].output + range.from);
+        targets.push_back(flats_[local]->pieces()[range.piece].output + range.from);
       }
     }
     if (targets.empty()) targets.push_back(result_ + position);
@@ -163,7 +165,7 @@ class Reduction {
   void reduce_own_part() {
     int64_t position = 0;
     for (const Range& range : own_ranges()) {
-      const auto dtype = parcels_[0]->pieces()[range.piece].dtype;
+      const auto dtype = flats_[0]->pieces()[range.piece].dtype;
       c10::SmallVector<const void*, 16> inputs;
       for (int worker = 0; worker < team_.num_workers(); ++worker) add_inputs(inputs, worker, range, position);
       const auto targets = targets_of(range, position);
@@ -183,10 +185,10 @@ class Reduction {
     if (worker != team_.worker()) {
       const char* from = received_[static_cast<size_t>(worker)] + position * values_each();
       for (int64_t v = 0; v < values_each(); ++v) inputs.push_back(from + v * room(range));
-    } else if (sums_travel_) {
+    } else if (sends_sums_) {
       inputs.push_back(local_sum(range));
     } else {
-      for (const Parcel* parcel : parcels_) inputs.push_back(parcel->pieces()[range.piece].input + range.from);
+      for (const FlatTensors* flat : flats_) inputs.push_back(flat->pieces()[range.piece].input + range.from);
     }
   }
 
@@ -194,7 +196,7 @@ class Reduction {
     std::vector<Outgoing> outgoing;
     std::vector<Incoming> incoming;
     const bool receives = has_receiver(team_.worker());
-    const Parcel* const first = receives ? first_receiver() : nullptr;
+    const FlatTensors* const first = receives ? first_receiver() : nullptr;
     for (int worker = 0; worker < team_.num_workers(); ++worker) {
       if (worker == team_.worker()) continue;
       if (has_receiver(worker)) {
@@ -208,17 +210,17 @@ class Reduction {
             {worker, first->pieces()[range.piece].output + range.from, static_cast<size_t>(range.bytes)});
       }
     }
-    lane_.exchange(outgoing, incoming);
+    peers_.exchange(outgoing, incoming);
     if (receives && call_.root < 0) copy_to_other_ranks(*first);
   }
 
-  const Parcel* first_receiver() const {
-    return call_.root < 0 ? parcels_[static_cast<size_t>(lane_.local())]
-                          : parcels_[static_cast<size_t>(call_.root % team_.ranks_per_worker)];
+  const FlatTensors* first_receiver() const {
+    return call_.root < 0 ? flats_[static_cast<size_t>(peers_.local())]
+                          : flats_[static_cast<size_t>(call_.root % team_.ranks_per_worker)];
   }
 
-  void copy_to_other_ranks(const Parcel& from) {
-    for (const Parcel* to : parcels_) {
+  void copy_to_other_ranks(const FlatTensors& from) {
+    for (const FlatTensors* to : flats_) {
       if (to == &from) continue;
       for (int worker = 0; worker < team_.num_workers(); ++worker) {
         if (worker == team_.worker()) continue;
@@ -230,14 +232,14 @@ class Reduction {
     }
   }
 
-  Lane& lane_;
+  PeerExchange& peers_;
   const MessageTeam& team_;
-  const Call& call_;
-  std::span<const Parcel* const> parcels_;
+  const CollectiveCall& call_;
+  std::span<const FlatTensors* const> flats_;
   MessageScratch& scratch_;
   /// What the rank of this number reduces in each worker.
   std::vector<Ranges> ranges_;
-  bool sums_travel_ = false;
+  bool sends_sums_ = false;
   std::vector<char*> received_;
   char* result_ = nullptr;
   char* sums_ = nullptr;
@@ -255,8 +257,9 @@ char* MessageScratch::get(int64_t bytes) {
   return memory_.get();
 }
 
-void reduce_by_messages(Lane& lane, const Call& call, std::span<const Parcel* const> parcels, MessageScratch& scratch) {
-  Reduction(lane, call, parcels, scratch).run();
+void reduce_by_messages(PeerExchange& peers, const CollectiveCall& call, std::span<const FlatTensors* const> flats,
+                        MessageScratch& scratch) {
+  Reduction(peers, call, flats, scratch).run();
 }
 
 }  // namespace lockstep::comm

@@ -4,18 +4,18 @@
 #include <new>
 #include <span>
 
-#include "lockstep/comm/messages/lane.h"
-#include "lockstep/comm/reduce/parcel.h"
+#include "lockstep/comm/messages/peer_exchange.h"
+#include "lockstep/comm/reduce/flat_tensors.h"
 
 namespace lockstep::comm {
 
-/// Memory that a rank keeps for what it sends and receives, from call to call.
+/// Staging buffer of a rank for messages, reused from call to call.
 class MessageScratch {
  public:
   char* get(int64_t bytes);
 
  private:
-  static constexpr std::align_val_t kAlignment{Parcel::kAlignment};
+  static constexpr std::align_val_t kAlignment{FlatTensors::kAlignment};
   struct Free {
     void operator()(char* memory) const { ::operator delete(memory, kAlignment); }
   };
@@ -23,13 +23,14 @@ class MessageScratch {
   int64_t bytes_ = 0;
 };
 
-/// One rank's share of a reduction over all ranks of all workers, of parcels on the CPU.
+/// Computes one rank's part of a reduction over all ranks of all workers, of tensors on the CPU.
 ///
-/// `parcels` are those of the worker's own ranks. The result is in the outputs of the call's root, or of all ranks
+/// `flats` are those of the worker's own ranks. The result is in the outputs of the call's root, or of all ranks
 /// where it has none, when all ranks of all workers have returned.
 ///
 /// The bits are those of a reduction in one process: values are added in the tree over all ranks. Where a worker's
-/// ranks are a whole branch of that tree (their number is a power of two), their sum travels in place of their values.
-void reduce_by_messages(Lane& lane, const Call& call, std::span<const Parcel* const> parcels, MessageScratch& scratch);
+/// ranks are a whole subtree (their number is a power of two), their sum is sent in place of their values.
+void reduce_by_messages(PeerExchange& peers, const CollectiveCall& call, std::span<const FlatTensors* const> flats,
+                        MessageScratch& scratch);
 
 }  // namespace lockstep::comm

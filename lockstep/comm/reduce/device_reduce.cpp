@@ -49,16 +49,18 @@ at::Tensor reduce_tree(std::vector<at::Tensor> values, ReduceOp op, size_t divis
   return values[0].to(dtype);
 }
 
-at::Tensor reduce_on_device(std::span<const Call* const> calls, size_t index, ReduceOp op, at::Device device) {
+at::Tensor reduce_on_device(std::span<const CollectiveCall* const> calls, size_t index, ReduceOp op,
+                            at::Device device) {
   std::vector<at::Tensor> values;
-  for (const Call* call : calls) values.push_back(call->inputs[index].detach().to(device));
+  for (const CollectiveCall* call : calls) values.push_back(call->inputs[index].detach().to(device));
   return reduce_tree(std::move(values), op, calls.size());
 }
 
-at::Tensor concatenate_sparse(std::span<const Call* const> calls, size_t index, ReduceOp op, at::Device device) {
+at::Tensor concatenate_sparse(std::span<const CollectiveCall* const> calls, size_t index, ReduceOp op,
+                              at::Device device) {
   std::vector<at::Tensor> indices;
   std::vector<at::Tensor> values;
-  for (const Call* call : calls) {
+  for (const CollectiveCall* call : calls) {
     indices.push_back(call->inputs[index]._indices().detach().to(device));
     values.push_back(call->inputs[index]._values().detach().to(device));
   }
@@ -68,9 +70,9 @@ at::Tensor concatenate_sparse(std::span<const Call* const> calls, size_t index, 
                                        all_values.options().layout(at::kSparse));
 }
 
-at::Tensor concatenate(std::span<const Call* const> calls, size_t index, int64_t dim, at::Device device) {
+at::Tensor concatenate(std::span<const CollectiveCall* const> calls, size_t index, int64_t dim, at::Device device) {
   std::vector<at::Tensor> parts;
-  for (const Call* call : calls) parts.push_back(call->inputs[index].detach().to(device));
+  for (const CollectiveCall* call : calls) parts.push_back(call->inputs[index].detach().to(device));
   return at::cat(parts, dim);
 }
 

@@ -44,7 +44,7 @@ inline uint16_t float_to_half(float value) {
   return static_cast<uint16_t>((sign >> 16) | choose(twice > 0xFF000000u, 0x7E00u, number));
 }
 
-/// How a number lies in memory, and in what it is computed: an argument of loops that are written once for all dtypes.
+/// Storage and compute types of a dtype: the template argument of loops for all dtypes.
 template <class T>
 struct Plain {
   using Stored = T;

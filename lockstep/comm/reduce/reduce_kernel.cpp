@@ -39,7 +39,7 @@ struct Mean : Sum {
   }
 };
 
-/// The mean over a power of two, where the product with the reciprocal has the same bits as the quotient.
+/// The mean over a power of two: the product with the reciprocal has the same bits as the quotient.
 struct MeanOfPowerOfTwo : Sum {
   template <typename A>
   static A finish(A a, A size) {
@@ -197,7 +197,7 @@ struct Kernel {
   }
 };
 
-/// A complex number is a pair of real ones to sums and means.
+/// Sums and means treat a complex number as a pair of real ones.
 template <typename Number, typename Rule>
 void run_pairs(std::span<const void* const> inputs, std::span<void* const> outputs, int64_t count) {
   Kernel<Number, Rule>::run(inputs, outputs, 2 * count);

@@ -13,12 +13,12 @@ namespace lockstep::comm {
 /// Combines `count` elements of every input and writes the result to every output.
 ///
 /// The order is one binary tree over the inputs: with stride 1, 2, 4, ... input i takes in input i + stride, for each i
-/// that is a multiple of twice the stride. It holds for each element alone, so the bits do not depend on how a message
-/// is cut. An output may be the same memory as an input, at the same place; else nothing overlaps.
+/// that is a multiple of twice the stride. Elements are independent, so the bits do not depend on how a message
+/// is divided. An output may be the same memory as an input; nothing else overlaps.
 using ReduceKernel = void (*)(std::span<const void* const> inputs, std::span<void* const> outputs, int64_t count);
 
-/// Returns the kernel for elements of `dtype`. Complex numbers know Sum and Mean, bool Min and Max; the mean of
-/// integers does not exist. `size` is the number of inputs.
+/// Returns the kernel for elements of `dtype`. Complex dtypes have Sum and Mean, bool has Min and Max; integers
+/// have no Mean. `size` is the number of inputs.
 LOCKSTEP_API ReduceKernel reduce_kernel(at::ScalarType dtype, ReduceOp op, size_t size);
 
 }  // namespace lockstep::comm

@@ -3,11 +3,10 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 
-/// Inside: the dense tensors of which a tensor consists, for whoever moves it to another process: itself, or the
-/// indices and values of a sparse one.
+/// The dense parts of a tensor, for moving it to another process: itself, or the indices and values of a sparse one.
 namespace lockstep::comm {
 
-/// How many dimensions a part may have, so that its sizes have a fixed place.
+/// How many dimensions a part may have: its sizes are sent in a fixed array.
 inline constexpr int kMaxDims = 16;
 
 template <typename Use>

@@ -3,7 +3,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/data/transforms.h"
-#include "lockstep/data/transforms/expand.h"
+#include "lockstep/data/transforms/combining/expand.h"
 
 namespace lockstep::data::detail {
 namespace {
@@ -13,8 +13,7 @@ NodePtr shard_for(const NodePtr& node, const InputWorker& worker) {
   return make_shard(node, worker.num_workers, worker.index, ShardCheck::NonEmpty);
 }
 
-/// Deals the names of files. Shuffles of them come after it, so that workers whose seeds differ still agree on which
-/// file is whose.
+/// Shards the names of files before they are shuffled: workers with different seeds still read different files.
 NodePtr shard_file_names(const NodePtr& names, const InputWorker& worker) {
   if (names->role() == Role::Shuffle) return names->with_inputs({shard_file_names(names->input(), worker)});
   return shard_for(names, worker);
@@ -28,8 +27,7 @@ bool has_reader(const Node& node) {
   return false;
 }
 
-/// Whether the function of a flat_map or interleave makes datasets that read files: shown by what it makes of the first
-/// element.
+/// Whether the function of a flat_map or interleave makes datasets that read files, as its first result shows.
 bool expands_to_reader(const Node& node) {
   const auto* expand = dynamic_cast<const ExpandNode*>(&node);
   if (expand == nullptr) return false;
@@ -37,7 +35,7 @@ bool expands_to_reader(const Node& node) {
   return inner && has_reader(*inner);
 }
 
-/// Returns the graph with its files dealt out, or null where elements do not come from files.
+/// Returns the graph with its files sharded, or null where elements do not come from files.
 NodePtr shard_by_file(const NodePtr& node, const InputWorker& worker) {
   switch (node->role()) {
     case Role::Reader:
@@ -67,6 +65,16 @@ NodePtr shard_by_file(const NodePtr& node, const InputWorker& worker) {
   return node->with_inputs(std::move(inputs));
 }
 
+/// Every worker of the job reads all of the data, which a user of AutoShardPolicy::Auto may not expect.
+void warn_of_data(const Node& node, const InputWorker& worker) {
+  LOCKSTEP_LOG(Warn)
+      << "[distribute_dataset] AutoShardPolicy::Auto divides the dataset by data, because it does not read "
+         "files: each of the "
+      << worker.num_workers << " workers reads all of it and uses its part: dataset=" << describe(node)
+      << "; set AutoShardPolicy::Data if this is intended, otherwise read files or shard in "
+         "distribute_datasets_from_function";
+}
+
 NodePtr replace_hints(const NodePtr& node, const InputWorker& worker) {
   if (node->inputs().empty()) return node;
   std::vector<NodePtr> inputs;
@@ -84,8 +92,8 @@ NodePtr shard_by_data(const NodePtr& node, const InputWorker& worker) {
 
 Sharded auto_shard(const NodePtr& node, const InputWorker& worker, AutoShardPolicy policy) {
   LOCKSTEP_CHECK_VALUE(worker.num_workers >= 1 && worker.index >= 0 && worker.index < worker.num_workers,
-                       "[distribute_dataset] a worker must be one of those there are: worker=", worker.index,
-                       ", workers=", worker.num_workers);
+                       "[distribute_dataset] the worker's index must be below the number of workers: worker=",
+                       worker.index, ", workers=", worker.num_workers);
   switch (policy) {
     case AutoShardPolicy::Off:
       return {node, policy};
@@ -103,6 +111,7 @@ Sharded auto_shard(const NodePtr& node, const InputWorker& worker, AutoShardPoli
   LOCKSTEP_CHECK_VALUE(policy == AutoShardPolicy::Auto,
                        "[distribute_dataset] AutoShardPolicy::File needs a dataset that reads files: dataset=",
                        describe(*node), "; use AutoShardPolicy::Data or Auto");
+  if (worker.num_workers > 1) warn_of_data(*node, worker);
   return {shard_by_data(node, worker), AutoShardPolicy::Data};
 }
 

@@ -5,24 +5,24 @@
 #include "lockstep/data/options.h"
 #include "lockstep/data/rewrites/batch_sizes.h"
 
-/// Inside: dividing a dataset among workers by rewriting its graph.
+/// Internal: divides a dataset among workers by rewriting its graph.
 namespace lockstep::data::detail {
 
-/// What was done with a graph.
+/// The result of sharding a graph.
 struct Sharded {
   NodePtr node;
-  /// How: never Auto.
+  /// The policy that was applied; never Auto.
   AutoShardPolicy policy;
 };
 
-/// Gives `worker` its part, and says how it was divided:
-///   - Off: every worker keeps everything;
+/// Returns the part of `worker`, and the policy that was applied:
+///   - Off: every worker reads everything;
 ///   - File: each worker gets every num_workers-th file; throws ValueError where elements do not come from files;
 ///   - Data: each worker gets every num_workers-th element;
-///   - Auto: File where that is possible, otherwise Data;
-///   - Hint: where `shard(kShardHint)` stands.
-/// The policy is `policy`, or what the dataset's own options say. With one worker nothing is divided, but the answer
-/// says what would be.
+///   - Auto: File where that is possible, otherwise Data, with a warning where there are several workers;
+///   - Hint: `shard_hint()` becomes the shard of the worker.
+/// The dataset's own options take precedence over `policy`. With one worker nothing is divided, but the result has the
+/// policy that more workers would use.
 LOCKSTEP_API Sharded auto_shard(const NodePtr& node, const InputWorker& worker, AutoShardPolicy policy);
 
 /// Inserts a shard for `worker` before the trailing prefetches and options of a graph.

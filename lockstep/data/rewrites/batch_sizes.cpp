@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "lockstep/data/transforms/rows.h"
+#include "lockstep/data/transforms/batching/rows.h"
 
 namespace lockstep::data::detail {
 
@@ -16,7 +16,7 @@ std::vector<int64_t> batch_sizes_for_worker(int64_t global_batch, const InputWor
 }
 
 std::optional<int64_t> global_batch_size(const Node& node) {
-  // The graph first: asking a map for its shapes may call its function.
+  // The graph first: the spec of a map may call its function.
   if (const auto size = node.batch_size()) return size;
   const ElementSpec spec = node.spec();
   check_has_rows(spec, "distribute_dataset");

@@ -4,12 +4,12 @@
 
 #include "lockstep/data/rewrites/auto_shard.h"
 #include "lockstep/data/transforms.h"
-#include "lockstep/data/transforms/rows.h"
+#include "lockstep/data/transforms/batching/rows.h"
 
 namespace lockstep::data::detail {
 namespace {
 
-/// Cuts what the worker reads by itself.
+/// Splits the batches that the worker reads alone.
 WorkerPipeline cut_by_sizes(const NodePtr& dataset, const InputWorker& worker) {
   const bool one_worker = worker.num_workers == 1;
   const auto global_batch = global_batch_size(*dataset);
@@ -27,7 +27,7 @@ WorkerPipeline worker_pipeline(const NodePtr& dataset, const InputWorker& worker
   if (worker.num_replicas() == 1) return {sharded.node, true};
   if (sharded.policy == AutoShardPolicy::Data) {
     check_has_rows(dataset->spec(), "distribute_dataset");
-    // Pieces of a stream that workers share are dealt out after the cut, not before.
+    // Workers that share a stream are sharded after the split, not before.
     return {shard_by_data(make_split(dataset, worker.num_replicas()), worker), true};
   }
   return cut_by_sizes(sharded.node, worker);

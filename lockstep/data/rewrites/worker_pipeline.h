@@ -9,22 +9,23 @@
 
 namespace lockstep::data::detail {
 
-/// What one worker reads of a dataset of global batches.
+/// The part of a dataset of global batches that one worker reads.
 struct WorkerPipeline {
-  /// Gives the pieces of its replicas: `replicas_per_worker` of them make a step.
+  /// Its elements are the batches of single replicas: `replicas_per_worker` of them make a step.
   NodePtr node;
-  /// Whether step k is global batch k whatever the number of workers, so that a position holds for another number, too.
+  /// Whether step k is global batch k for any number of workers: positions are then valid for another number, too.
   bool order_is_global = false;
-  /// How steps differ from the dataset's own batches, for positions: ".rebatch(4)" where rows are cut anew and a batch
-  /// in the midst of them may be smaller; otherwise empty.
+  /// How steps differ from the dataset's own batches, for positions: ".rebatch(4)" where rows are regrouped and a batch
+  /// other than the last may be smaller; otherwise empty.
   std::string cut = {};
 };
 
-/// Inside: rewrites a dataset of global batches for one worker of several:
-///   1. each batch is cut into a piece for every replica of all workers: by sizes that differ by one at most where the
+/// Internal: rewrites a dataset of global batches for one worker of several:
+///   1. each batch is split into a piece for every replica of all workers: by sizes that differ by at most one where
+///   the
 ///      size of batches is known and workers do not share a stream, otherwise each batch by itself into equal pieces;
-///   2. the pieces, or the files, are dealt to the workers as the dataset's AutoShardPolicy says.
-/// With one replica in all nothing is cut.
+///   2. the pieces, or the files, are divided among the workers according to the dataset's AutoShardPolicy.
+/// With one replica in total nothing is split.
 LOCKSTEP_API WorkerPipeline worker_pipeline(const NodePtr& dataset, const InputWorker& worker);
 
 }  // namespace lockstep::data::detail

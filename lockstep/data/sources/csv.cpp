@@ -55,7 +55,7 @@ NodePtr make_csv(const FileNames& files, std::vector<CsvColumn> columns, Element
   auto open = [shared, options = std::move(options)](const std::string& path) -> std::unique_ptr<NodeIterator> {
     return std::make_unique<CsvIterator>(path, shared, options);
   };
-  return make_reader(files.node(), FileFormat{"csv", std::move(open), std::move(spec)});
+  return make_reader(node_of(files), FileFormat{"csv", std::move(open), std::move(spec)});
 }
 
 }  // namespace lockstep::data::detail

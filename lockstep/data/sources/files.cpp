@@ -4,19 +4,19 @@
 #include <glob.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/formats/byte_stream.h"
-#include "lockstep/data/formats/lines.h"
-#include "lockstep/data/formats/npy.h"
-#include "lockstep/data/formats/npz.h"
-#include "lockstep/data/formats/record_reader.h"
-#include "lockstep/data/formats/tar.h"
+#include "lockstep/data/formats/archive/tar.h"
+#include "lockstep/data/formats/numpy/npy.h"
+#include "lockstep/data/formats/numpy/npz.h"
+#include "lockstep/data/formats/records/record_reader.h"
+#include "lockstep/data/formats/stream/files.h"
+#include "lockstep/data/formats/text/lines.h"
 #include "lockstep/data/sources/reader.h"
 
 namespace lockstep::data {
 namespace detail {
 namespace {
 
-/// The elements of a file whose reader gives bytes.
+/// The elements of a file whose reader returns bytes.
 template <class Reader>
 class BytesIterator final : public NodeIterator {
  public:
@@ -41,7 +41,7 @@ NodePtr make_bytes_reader(const FileNames& files, const char* name, Options opti
   auto open = [options](const std::string& path) -> std::unique_ptr<NodeIterator> {
     return std::make_unique<BytesIterator<Reader>>(Reader(path, options));
   };
-  return make_reader(files.node(), FileFormat{name, std::move(open), static_spec<Bytes>()});
+  return make_reader(node_of(files), FileFormat{name, std::move(open), static_spec<Bytes>()});
 }
 
 /// The one element of a file.
@@ -98,6 +98,8 @@ std::vector<std::string> matching_files(const std::vector<std::string>& patterns
 }
 
 }  // namespace
+
+NodePtr node_of(const FileNames& files) { return files.node_; }
 }  // namespace detail
 
 Dataset<std::string> list_files(const std::string& pattern, ListFilesOptions options) {
@@ -134,7 +136,7 @@ Dataset<at::Tensor> images(const FileNames& files, ImageOptions options) {
       try {
         return decode_image(file, options);
       } catch (const DataError& error) {
-        LOCKSTEP_CHECK_DATA(false, error.what_without_backtrace(), ": file=\"", path, "\"");
+        LOCKSTEP_THROW(DataError, error.what_without_backtrace(), ": file=\"", path, "\"");
         throw;
       }
     });
@@ -145,7 +147,7 @@ Dataset<at::Tensor> images(const FileNames& files, ImageOptions options) {
                                           options.channels > 0 ? PartialShape::Dim(options.channels) : std::nullopt}}},
       nullptr};
   return Dataset<at::Tensor>(
-      detail::make_reader(files.node(), detail::FileFormat{"images", std::move(open), std::move(spec)}));
+      detail::make_reader(detail::node_of(files), detail::FileFormat{"images", std::move(open), std::move(spec)}));
 }
 
 Dataset<at::Tensor> npy(const std::string& file) { return from_tensor_slices(load_npy(file)); }
@@ -160,7 +162,8 @@ Dataset<Named> tar_samples(const FileNames& files) {
   auto open = [](const std::string& path) -> std::unique_ptr<NodeIterator> {
     return std::make_unique<detail::SamplesIterator>(path);
   };
-  return Dataset<Named>(detail::make_reader(files.node(), detail::FileFormat{"tar_samples", std::move(open), {}}));
+  return Dataset<Named>(
+      detail::make_reader(detail::node_of(files), detail::FileFormat{"tar_samples", std::move(open), {}}));
 }
 
 }  // namespace lockstep::data

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/number.h"
+#include "lockstep/data/element/leaf.h"
 #include "lockstep/data/sources.h"
 
 namespace lockstep::data::detail {

@@ -1,6 +1,6 @@
 #include "lockstep/data/sources/reader.h"
 
-#include "lockstep/data/codec.h"
+#include "lockstep/data/element/nest_codec.h"
 
 namespace lockstep::data::detail {
 namespace {

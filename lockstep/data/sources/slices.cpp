@@ -6,7 +6,7 @@
 namespace lockstep::data::detail {
 namespace {
 
-/// One tensor or list whose rows are handed out.
+/// One tensor or list whose rows are the elements.
 struct Column {
   explicit Column(const Leaf& leaf) {
     if (const auto* leaves = leaf.as<LeafList>()) {

@@ -11,7 +11,7 @@ class AssertCardinalityIterator final : public NodeIterator {
 
   bool next(Element& element) override {
     if (ended_) return false;
-    ++seen_;  // before, because an element that throws counts, too
+    ++seen_;  // before the call: an element that throws counts, too
     const bool found = input_->next(element);
     if (!found) --seen_;
     check(found);
@@ -31,7 +31,7 @@ class AssertCardinalityIterator final : public NodeIterator {
     ended_ = !goes_on || (count_ >= 0 && seen_ > count_);
     const bool as_said = !ended_ || seen_ == count_;
     LOCKSTEP_CHECK_VALUE(as_said,
-                         "[assert_cardinality] the dataset must have as many elements as was said: said=", count_,
+                         "[assert_cardinality] the dataset must have the stated number of elements: stated=", count_,
                          ", found=", goes_on ? "at least " : "", seen_);
   }
 

@@ -10,7 +10,7 @@ class EnumerateIterator final : public NodeIterator {
   EnumerateIterator(std::unique_ptr<NodeIterator> input, int64_t start) : input_(std::move(input)), number_(start) {}
 
   bool next(Element& element) override {
-    const int64_t number = number_++;  // before, because an element that throws has its number, too
+    const int64_t number = number_++;  // before the call: an element that throws has its number, too
     if (!input_->next(value_)) return false;
     element.clear();
     element.leaves.push_back(Number::of(at::kLong, number));

@@ -15,7 +15,7 @@ class MapIterator final : public NodeIterator {
   MapIterator(std::unique_ptr<NodeIterator> input, MapFunction fn) : input_(std::move(input)), fn_(std::move(fn)) {}
 
   bool next(Element& element) override {
-    const int64_t ordinal = ordinal_++;  // before, because an element that cannot be made has its number, too
+    const int64_t ordinal = ordinal_++;  // before the call: an element that throws has its number, too
     if (!input_->next(in_)) return false;
     fn_(ordinal, in_, element);
     return true;
@@ -34,7 +34,7 @@ class MapIterator final : public NodeIterator {
   Element in_;
 };
 
-/// Whether nothing is left to find out.
+/// Whether everything is known.
 bool is_complete(const ElementSpec& spec) {
   return spec.leaves && std::all_of(spec.leaves->begin(), spec.leaves->end(), [](const LeafSpec& leaf) {
            return leaf.kind != LeafSpec::Kind::Tensor || (leaf.dtype && leaf.shape.has_rank());
@@ -47,7 +47,7 @@ bool has_unknown_rows(const ElementSpec& spec) {
   });
 }
 
-/// The same elements in the order of the sources: to see what they are, no buffer need be filled.
+/// Returns the graph without shuffles: its specs are the same, and no buffer is filled to look at an element.
 NodePtr without_shuffles(const NodePtr& node) {
   if (node->inputs().empty()) return node;
   if (node->role() == Role::Shuffle) return without_shuffles(node->input());
@@ -80,15 +80,15 @@ class MapNode final : public UnaryNode {
       try {
         seen_ = probe();
       } catch (const std::exception&) {
-        seen_ = result_;  // shows again where the element is asked for
+        seen_ = result_;  // iteration throws again
       }
     });
     return seen_;
   }
 
  private:
-  /// Calls the function on two elements, and takes what their results have in common. Where the input's number of rows
-  /// is not known before, that of the result is not either.
+  /// Calls the function on two elements and returns what the specs of the results have in common. Where the number of
+  /// rows of the input is unknown, that of the result is unknown, too.
   ElementSpec probe() const {
     MapFunction fn(fn_, 0);
     const auto elements = without_shuffles(input())->iterator({});

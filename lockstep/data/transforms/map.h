@@ -2,17 +2,17 @@
 
 #include <cstdint>
 
-#include "lockstep/data/function.h"
+#include "lockstep/data/element/function.h"
 #include "lockstep/data/node.h"
 #include "lockstep/data/options.h"
 
-/// Inside: what `map` with one thread and with several have in common.
+/// Internal: shared by `map` with one thread and with several.
 namespace lockstep::data::detail {
 
-/// A user's function with the random numbers that belong to each element: what it draws from LibTorch's default
-/// generators depends on the seed, the epoch and the element's number alone, whichever thread calls it.
+/// A user's function with reproducible random numbers: what it draws from LibTorch's default generators depends only on
+/// the seed, the epoch and the element's number, not on the thread.
 ///
-/// Each thread has a copy of its own, so a function may keep what it needs from call to call.
+/// Each thread has a copy of the function, so it may hold state.
 class MapFunction {
  public:
   MapFunction(ElementFunction fn, uint64_t seed);
@@ -24,7 +24,7 @@ class MapFunction {
   uint64_t seed_;
 };
 
-/// Calls the function on `options.num_threads` threads. Results come in the order of the input unless that is waived.
+/// Calls the function on `options.num_threads` threads. Results have the order of the input if `options.ordered`.
 std::unique_ptr<NodeIterator> make_parallel_map_iterator(std::unique_ptr<NodeIterator> input, MapFunction fn,
                                                          const MapOptions& options);
 

@@ -14,7 +14,7 @@
 namespace lockstep::data::detail {
 namespace {
 
-/// Work that is handed to a thread at a time: long enough that handing it over does not count.
+/// The duration of a chunk of work: long enough to make the cost of handing it over negligible.
 constexpr std::chrono::nanoseconds kChunkTime = std::chrono::microseconds(50);
 constexpr int64_t kMaxChunk = 64;
 
@@ -23,7 +23,7 @@ struct Item {
   std::exception_ptr error;
 };
 
-/// A run of consecutive elements that one thread works on.
+/// Consecutive elements that one thread works on.
 struct Chunk {
   std::vector<Item> items;
   size_t next = 0;
@@ -31,10 +31,11 @@ struct Chunk {
 };
 
 /// Protocol:
-///   1. a worker waits until the results that wait leave room, then takes the next chunk of the input; one worker at a
-///      time is there, so chunks are in the order of the input;
-///   2. it makes the results, outside of any lock, and marks the chunk as done;
-///   3. the consumer takes items from the oldest chunk once that is done or, unordered, from any that is.
+///   1. a worker waits until the buffer has room, then takes the next chunk of the input; only one worker at a time
+///   does
+///      so, so chunks are in the order of the input;
+///   2. it computes the results, outside of any lock, and marks the chunk as done;
+///   3. the consumer takes items from the oldest chunk once it is done or, unordered, from any done chunk.
 class ParallelMapIterator final : public NodeIterator {
  public:
   ParallelMapIterator(std::unique_ptr<NodeIterator> input, MapFunction fn, const MapOptions& options)
@@ -60,7 +61,7 @@ class ParallelMapIterator final : public NodeIterator {
     return true;
   }
 
-  /// Before the threads have started nothing was read ahead, so that the input itself can skip.
+  /// Before the threads start nothing is prefetched, so the input itself can skip.
   int64_t skip(int64_t count) override {
     if (!threads_.empty()) return NodeIterator::skip(count);
     const int64_t skipped = input_->skip(count);
@@ -104,7 +105,7 @@ class ParallelMapIterator final : public NodeIterator {
     }
   }
 
-  /// Takes the next elements of the input. Returns nothing at its end, or when the iterator goes away.
+  /// Reads the next chunk of the input. Returns nothing at its end, or when the iterator is destroyed.
   std::shared_ptr<Chunk> read_chunk(int64_t& first) {
     const std::lock_guard reading(input_mutex_);
     int64_t size = 0;
@@ -168,7 +169,7 @@ class ParallelMapIterator final : public NodeIterator {
     return true;
   }
 
-  /// How many elements may be under way or wait to be fetched.
+  /// How many elements may be in flight or buffered.
   int64_t limit() const {
     if (options_.buffer_size > 0) return std::max<int64_t>(options_.buffer_size, 1);
     return 2 * options_.num_threads * chunk_size_;
@@ -178,7 +179,7 @@ class ParallelMapIterator final : public NodeIterator {
     return std::clamp<int64_t>(options_.buffer_size / options_.num_threads, 1, kMaxChunk);
   }
 
-  // The reading side; guarded by input_mutex_ once threads run.
+  // The input; guarded by input_mutex_ once threads run.
   std::mutex input_mutex_;
   std::unique_ptr<NodeIterator> input_;
   int64_t ordinal_ = 0;

@@ -16,7 +16,7 @@ class RepeatIterator final : public NodeIterator {
 
   bool next(Element& element) override {
     while (open()) {
-      // Counted before, because an element that throws shows that the epoch is not empty as well as any other.
+      // Counted before the call: an element that throws also shows that the epoch is not empty.
       const bool was_empty = std::exchange(is_empty_, false);
       if (current_->next(element)) return true;
       is_empty_ = was_empty;
@@ -39,7 +39,7 @@ class RepeatIterator final : public NodeIterator {
   }
 
  private:
-  /// Makes sure that an epoch is open, unless all of them are over.
+  /// Opens the next epoch if none is open. Returns false after the last one.
   bool open() {
     if (current_) return true;
     if (epoch_ == count_ || ended_) return false;
@@ -51,11 +51,11 @@ class RepeatIterator final : public NodeIterator {
   void close() {
     current_.reset();
     ++epoch_;
-    // Without end, a dataset of nothing would never give anything: that is its end.
+    // An empty dataset that is repeated without end is empty.
     if (count_ < 0 && is_empty_) ended_ = true;
   }
 
-  /// Passes over epochs whose length is known, without opening them.
+  /// Skips epochs of known length without opening them.
   int64_t skip_epochs(int64_t count) {
     if (!epoch_size_ || *epoch_size_ == 0 || ended_) return 0;
     int64_t epochs = count / *epoch_size_;

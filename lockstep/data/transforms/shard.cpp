@@ -42,7 +42,7 @@ class ShardIterator final : public NodeIterator {
   }
 
  private:
-  /// After the first element of this shard: there must be one for each of the shards after it, too.
+  /// After the first element of this shard: checks that every later shard has an element, too.
   void check_others() {
     const int64_t others = num_shards_ - index_ - 1;
     const int64_t found = others > 0 ? input_->skip(others) : 0;
@@ -51,14 +51,13 @@ class ShardIterator final : public NodeIterator {
     if (found < others) fail_too_few(index_ + 1 + found);
   }
 
-  /// Every worker says so, not only those that would have got something: a job in which some fail and others end
-  /// quietly waits for ever.
+  /// Every worker throws, not only those without elements: a job in which some workers fail and others end without an
+  /// error would deadlock.
   [[noreturn]] void fail_too_few(int64_t found) const {
-    LOCKSTEP_CHECK_VALUE(false, "[distribute_dataset] the dataset has fewer files than workers: files=", found,
-                         ", workers=", num_shards_,
-                         "; write the data to more files, use AutoShardPolicy::Data if there are at least as many "
-                         "batches as workers, or AutoShardPolicy::Off");
-    LOCKSTEP_ASSERT(false);
+    LOCKSTEP_THROW(c10::ValueError, "[distribute_dataset] the dataset has fewer files than workers: files=", found,
+                   ", workers=", num_shards_,
+                   "; write the data to more files, use AutoShardPolicy::Data if there are at least as many "
+                   "batches as workers, or AutoShardPolicy::Off");
   }
 
   std::unique_ptr<NodeIterator> input_;
@@ -76,7 +75,7 @@ class ShardNode final : public UnaryNode {
       : UnaryNode(std::move(input)), num_shards_(num_shards), index_(index), check_(check) {}
 
   std::string name() const override {
-    return is_hint() ? "shard(kShardHint)" : c10::str("shard(", num_shards_, ", ", index_, ")");
+    return is_hint() ? "shard_hint()" : c10::str("shard(", num_shards_, ", ", index_, ")");
   }
   Role role() const override { return Role::Shard; }
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
@@ -84,7 +83,7 @@ class ShardNode final : public UnaryNode {
   }
   std::unique_ptr<NodeIterator> iterator(const Iteration& iteration) const override {
     LOCKSTEP_CHECK_CONTEXT(!is_hint(),
-                           "[shard] kShardHint can only be used in distribute_dataset with AutoShardPolicy::Hint; "
+                           "[shard_hint] only distribute_dataset with AutoShardPolicy::Hint replaces the hint; "
                            "set it with with_options, or give the number of shards and the index");
     return std::make_unique<ShardIterator>(input()->iterator(iteration), num_shards_, index_, check_);
   }

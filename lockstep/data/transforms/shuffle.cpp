@@ -8,14 +8,14 @@
 namespace lockstep::data::detail {
 namespace {
 
-/// More places than this are made only as elements come.
+/// A larger buffer is allocated only as elements arrive.
 constexpr int64_t kMaxReserved = 1 << 20;
 constexpr size_t kCacheLine = 64;
 /// More elements than any program reads; sums of a few do not overflow.
 constexpr int64_t kNoEnd = std::numeric_limits<int64_t>::max() / 4;
 
-/// Fills the buffer, then draws a place, gives its element and fills the place again; when the input has ended, the
-/// last element moves to the place instead.
+/// Fills the buffer, then draws a slot, returns its element and refills the slot; after the end of the input the last
+/// element moves to the slot instead.
 class ShuffleIterator final : public NodeIterator {
  public:
   ShuffleIterator(NodePtr input, int64_t buffer_size, uint64_t seed, const Iteration& iteration)
@@ -46,7 +46,7 @@ class ShuffleIterator final : public NodeIterator {
   }
 
  private:
-  /// Makes the buffer full, as far as there are elements.
+  /// Fills the buffer as far as there are elements.
   void top_up() {
     if (has_hole_) {
       if (read(buffer_[hole_])) {
@@ -70,7 +70,8 @@ class ShuffleIterator final : public NodeIterator {
     }
   }
 
-  /// Fetches the place that is going to be drawn next into the processor's cache: the buffer is often larger than that.
+  /// Prefetches the slot that will be drawn next into the processor's cache, as the buffer is often larger than the
+  /// cache.
   void prefetch_next() const {
     SmallRandom ahead = random_;
     const auto* place = reinterpret_cast<const char*>(&buffer_[ahead.below(buffer_.size())]);
@@ -84,8 +85,8 @@ class ShuffleIterator final : public NodeIterator {
     return !input_ended_;
   }
 
-  /// How many elements the input still has, or the most that `count` draws could need; nothing where finding out would
-  /// use them up.
+  /// How many elements the input still has, or the most that `count` draws can need; nothing where counting would
+  /// consume them.
   std::optional<int64_t> elements_left(int64_t count) const {
     if (input_ended_) return 0;
     const Cardinality size = node_->cardinality();
@@ -97,8 +98,8 @@ class ShuffleIterator final : public NodeIterator {
     return node_->iterator(iteration_)->skip(taken_ + needed) - taken_;
   }
 
-  /// Draws as `next` does, with places that hold an element's number, so that only those elements are read which are in
-  /// the buffer afterwards. Numbers below zero are elements that the buffer has already: ~number is their place.
+  /// Draws as `next` does, with the numbers of elements in place of elements, so that only the elements that are in the
+  /// buffer afterwards are read. Negative numbers are elements that are already in the buffer: ~number is their slot.
   int64_t simulate(int64_t count, int64_t available) {
     std::vector<int64_t> places(buffer_.size());
     for (size_t i = 0; i < places.size(); ++i) places[i] = ~static_cast<int64_t>(i);
@@ -121,8 +122,8 @@ class ShuffleIterator final : public NodeIterator {
     return skipped;
   }
 
-  /// Makes the buffer what `places` says; of the next `read` elements of the input those that it does not name are
-  /// passed over. The hole needs none.
+  /// Fills the buffer with the elements whose numbers are in `places`; the others of the next `read` elements of the
+  /// input are skipped. The empty slot gets none.
   void fetch(const std::vector<int64_t>& places, int64_t read) {
     std::vector<Element> buffer(places.size());
     std::vector<std::pair<int64_t, size_t>> wanted;
@@ -152,7 +153,7 @@ class ShuffleIterator final : public NodeIterator {
   size_t capacity_;
   SmallRandom random_;
   std::vector<Element> buffer_;
-  /// The place whose element was given last; it is filled when the next one is asked for.
+  /// The slot of the last returned element; the next call refills it.
   size_t hole_ = 0;
   bool has_hole_ = false;
   bool input_ended_ = false;

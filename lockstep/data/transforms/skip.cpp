@@ -15,7 +15,7 @@ class SkipIterator final : public NodeIterator {
   int64_t skip(int64_t count) override { return start() ? input_->skip(count) : 0; }
 
  private:
-  /// Leaves out the first elements, when the first of the others is wanted.
+  /// Skips the first elements when the first of the others is requested.
   bool start() {
     if (pending_ == 0) return !ended_;
     const int64_t count = std::exchange(pending_, 0);

@@ -12,7 +12,7 @@ class TakeIterator final : public NodeIterator {
 
   bool next(Element& element) override {
     if (left_ == 0) return false;
-    --left_;  // before, because an element that throws counts, too
+    --left_;  // before the call: an element that throws counts, too
     if (input_->next(element)) return true;
     left_ = 0;
     return false;

@@ -4,13 +4,13 @@
 #include <vector>
 
 #include "lockstep/cluster/tpu/device_assignment.h"
-#include "lockstep/strategy/cross_device_ops.h"
+#include "lockstep/strategy/reduce/cross_device_ops.h"
 #include "lockstep/strategy/strategy_impl.h"
-#include "lockstep/xla/engine/run.h"
+#include "lockstep/xla/engine/replica_run.h"
 
 namespace lockstep::detail {
 
-/// What a TPUStrategy is made of.
+/// The parts that a TPUStrategy is made from.
 struct TPUPlan {
   std::shared_ptr<ClusterResolver> resolver;
   tpu::Topology topology;
@@ -18,7 +18,7 @@ struct TPUPlan {
   bool use_spmd_partitioning = false;
 };
 
-/// Inside: replicas that trace and are executed as one program.
+/// Internal: a strategy whose replicas are traced, and executed as one program.
 class TPUImpl final : public StrategyImpl {
  public:
   explicit TPUImpl(TPUPlan plan);
@@ -34,15 +34,12 @@ class TPUImpl final : public StrategyImpl {
   std::unique_ptr<StepReplay> make_replay() override;
 
   const TPUPlan& plan() const { return plan_; }
-  const xla::Mesh& mesh() const { return mesh_; }
+  const xla::ReplicaDevices& xla_devices() const { return xla_devices_; }
 
  private:
   TPUPlan plan_;
-  xla::Mesh mesh_;
+  xla::ReplicaDevices xla_devices_;
   ReductionToOneDevice cross_device_ops_;
 };
-
-/// Runs of all TPU strategies take turns: their replicas may share devices.
-std::recursive_mutex& one_run_at_a_time();
 
 }  // namespace lockstep::detail

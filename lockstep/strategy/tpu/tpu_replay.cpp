@@ -13,8 +13,7 @@ void append(std::string& text, Number number) {
   text.append(reinterpret_cast<const char*>(&number), sizeof(number));
 }
 
-/// The seeds that a run of the function would draw: of the replica's own generator, or of LibTorch's where there is one
-/// replica.
+/// The seeds that a run of the function draws: from the replica's own generator, or from LibTorch's with one replica.
 class RunSeeds {
  public:
   explicit RunSeeds(int num_replicas) : num_replicas_(num_replicas) {}
@@ -36,6 +35,11 @@ class RunSeeds {
 };
 
 }  // namespace
+
+std::recursive_mutex& tpu_run_mutex() {
+  static std::recursive_mutex mutex;
+  return mutex;
+}
 
 StepReplay::Tensors TPUReplay::placed(const Tensors& arguments) {
   Tensors placed = arguments;
@@ -60,24 +64,27 @@ xla::Replay& TPUReplay::find(const Tensors& arguments, const std::string& other_
     }
   }
   std::unique_ptr<xla::Replay>& step = steps_[key];
-  if (!step) step = std::make_unique<xla::Replay>(strategy_.mesh());
+  if (!step) step = std::make_unique<xla::Replay>(devices_);
   return *step;
 }
 
 bool TPUReplay::replay(const Tensors& arguments, const std::string& other_arguments, Tensors& results) {
   if (!refusal_.empty()) return false;
-  const std::lock_guard<std::recursive_mutex> turn(one_run_at_a_time());
+  const std::lock_guard<std::recursive_mutex> turn(tpu_run_mutex());
   current_ = &find(arguments, other_arguments);
   if (!current_->is_ready()) return false;
   RunSeeds seeds(strategy_.num_replicas_in_sync());
   const auto draw = [&](int replica, int64_t count) { return seeds.draw(replica, count); };
-  if (current_->replay(arguments, draw, results)) return true;
-  current_->forget("state was replaced, or is shared by a tensor of the caller's");
+  if (current_->replay(arguments, draw, results)) {
+    strategy_.observe_run_end();
+    return true;
+  }
+  current_->forget("state was replaced, or the caller has a tensor over its memory");
   return false;
 }
 
 void TPUReplay::begin_run(const Tensors& arguments, const std::string& other_arguments) {
-  turn_.emplace(one_run_at_a_time());
+  turn_.emplace(tpu_run_mutex());
   current_ = &find(arguments, other_arguments);
   current_->begin_trace(arguments);
 }

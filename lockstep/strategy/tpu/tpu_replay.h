@@ -6,17 +6,18 @@
 #include <optional>
 #include <string>
 
-#include "lockstep/strategy/step_replay.h"
-#include "lockstep/strategy/tpu/tpu_impl.h"
+#include "lockstep/strategy/replay/step_replay.h"
+#include "lockstep/strategy/strategy_impl.h"
 #include "lockstep/xla/engine/replay.h"
+#include "lockstep/xla/engine/replica_run.h"
 
 namespace lockstep::detail {
 
-/// Inside: replays pure steps of a TPUStrategy. Calls whose arguments have other sizes, and other modes and options,
-/// are other steps.
+/// Internal: replays pure steps of a TPUStrategy. Each combination of argument sizes, module modes and optimizer
+/// options is a step of its own.
 class TPUReplay final : public StepReplay {
  public:
-  explicit TPUReplay(TPUImpl& strategy) : strategy_(strategy) {}
+  TPUReplay(StrategyImpl& strategy, const xla::ReplicaDevices& devices) : strategy_(strategy), devices_(devices) {}
 
   Tensors placed(const Tensors& arguments) override;
   bool replay(const Tensors& arguments, const std::string& other_arguments, Tensors& results) override;
@@ -30,12 +31,16 @@ class TPUReplay final : public StepReplay {
  private:
   xla::Replay& find(const Tensors& arguments, const std::string& other_arguments);
 
-  TPUImpl& strategy_;
+  StrategyImpl& strategy_;
+  const xla::ReplicaDevices& devices_;
   std::map<std::string, std::unique_ptr<xla::Replay>> steps_;
   xla::Replay* current_ = nullptr;
   std::string refusal_;
   /// Held while the function is traced.
   std::optional<std::unique_lock<std::recursive_mutex>> turn_;
 };
+
+/// The lock of a run. Runs of all TPU strategies take turns: their replicas may share devices.
+std::recursive_mutex& tpu_run_mutex();
 
 }  // namespace lockstep::detail

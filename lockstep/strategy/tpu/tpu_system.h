@@ -11,30 +11,35 @@
 namespace lockstep {
 
 struct LOCKSTEP_API TPUSystemOptions {
-  /// File of the PJRT plugin whose devices are used: a TPU's, a GPU's or the CPU's. Empty: LOCKSTEP_PJRT_PLUGIN, or one
-  /// beside the library.
+  /// File of the PJRT plugin whose devices are used: for TPUs, GPUs or the CPU. Empty: LOCKSTEP_PJRT_PLUGIN, or a
+  /// plugin beside the library.
   std::string plugin{};
-  /// Devices that a CPU plugin shall have; 0: as many as LOCKSTEP_XLA_CPU_DEVICES says.
+  /// Number of devices of a CPU plugin; 0: LOCKSTEP_XLA_CPU_DEVICES.
   int num_cpu_devices = 0;
 };
 
-/// Starts the devices of this machine, once for the process, and returns how they lie: TPUs by their coordinates;
-/// others as chips of two cores where their number is even, so that eight are a mesh of 2x2x1x2. They are the logical
-/// devices `TPU:0`, `TPU:1`, ... from then on.
+/// Starts the devices of this machine, once for the process, and returns their topology. TPUs have their coordinates;
+/// other devices are chips of two cores if their number is even, so that eight are a mesh of 2x2x1x2. From then on they
+/// are the logical devices `TPU:0`, `TPU:1`, ... .
 ///
-/// `resolver` says which TPU is meant; null, and "local", is this machine's. Throws where there is no plugin, and tells
-/// how to get one.
+/// `resolver` names the TPU; null and "local" are this machine's. Throws NotImplementedError if it names another
+/// machine, and ValueError if there is no plugin; the message says how to get one.
 LOCKSTEP_API tpu::Topology initialize_tpu_system(const std::shared_ptr<ClusterResolver>& resolver = nullptr,
                                                  const TPUSystemOptions& options = {});
 
-/// What a device of the system is.
+/// TensorFlow's programs call it before `initialize_tpu_system`. Throws NotImplementedError if `resolver` names another
+/// machine. It has no other effect: a process uses the devices of its own machine, and workers join when their strategy
+/// is made.
+LOCKSTEP_API void experimental_connect_to_cluster(const std::shared_ptr<ClusterResolver>& resolver);
+
+/// One device of the system.
 struct LOCKSTEP_API TPUDevice {
   std::string name;
   /// "TPU v4", "NVIDIA H200", "cpu".
   std::string kind;
 };
 
-/// What has been started; throws ContextError where nothing has.
+/// The devices that `initialize_tpu_system` started.
 struct LOCKSTEP_API TPUSystem {
   std::string plugin;
   /// "tpu", "cuda" or "cpu".
@@ -44,6 +49,8 @@ struct LOCKSTEP_API TPUSystem {
   std::string api_version;
   std::vector<TPUDevice> devices;
 };
+
+/// Returns the system. Throws ContextError if it is not initialized.
 LOCKSTEP_API TPUSystem tpu_system();
 
 /// Whether a plugin can be found on this machine.

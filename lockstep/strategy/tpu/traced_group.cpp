@@ -63,7 +63,7 @@ class TracedGroup final : public comm::GroupImpl {
   void do_reduce_scatter(const at::Tensor& input, const at::Tensor& output, ReduceOp op,
                          const CommunicationOptions& options) override {
     if (!is_traced(input)) return copy({host_.reduce_scatter(input, op, options)}, output);
-    // The share is taken by a number, which may differ between replicas, so that all have one program.
+    // The index of the share is an input of the program, so that all replicas have the same program.
     const auto share = comm::row_share(input.size(0), rank(), size());
     const at::Tensor rows = at::arange(share.count, input.options().dtype(at::kLong)) + share.begin;
     copy({all_reduced(input, op).index_select(0, rows)}, output);

@@ -4,7 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/xla/tensor/register.h"
+#include "lockstep/xla/graph/origin.h"
 
 namespace lockstep::xla {
 namespace {
@@ -29,22 +29,22 @@ Dtype dtype_of_sum(Dtype dtype, ReduceOp op) {
   return dtype;
 }
 
-/// Numbers a collective: replicas whose graphs differ find by it what belongs together.
-Value numbered(Value collective, Place& place) {
-  collective->ordinal = place.next_collective();
-  place.note(current_origin());
+/// Numbers a collective, so that those of replicas with different graphs can be matched.
+Value numbered(Value collective, XlaDevice& device) {
+  collective->ordinal = device.next_collective();
+  device.note(current_origin());
   return collective;
 }
 
 at::Tensor annotate_tensor(const at::Tensor& tensor, LayoutPtr layout) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const Origin origin("annotation");
+  const OriginGuard origin("annotation");
   LazyStorage& storage = checked_storage(tensor);
   Value value = read(tensor);
-  if (storage.place().num_partitions() == 1) return wrap(std::move(value), storage.place());
+  if (storage.device().num_partitions() == 1) return wrap(std::move(value), storage.device());
   const bool not_sent = value->op == Op::Argument && data_of(*value).host.defined();
   if (not_sent && data_of(*value).layout == nullptr && is_tiled(layout)) data_of(*value).layout = layout;
-  return wrap(annotate(std::move(value), layout), storage.place());
+  return wrap(annotate(std::move(value), layout), storage.device());
 }
 
 struct Annotate : torch::autograd::Function<Annotate> {
@@ -62,23 +62,23 @@ struct Annotate : torch::autograd::Function<Annotate> {
 
 at::Tensor all_reduced(const at::Tensor& tensor, ReduceOp op, int replicas) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const Origin origin("all_reduce");
+  const OriginGuard origin("all_reduce");
   LazyStorage& storage = checked_storage(tensor);
   const Dtype dtype = tensor.scalar_type();
   const Dtype wide = dtype_of_sum(dtype, op);
   LOCKSTEP_CHECK_VALUE(!adds_up(op) || dtype != at::kBool,
                        "[all_reduce] booleans cannot be added: dtype=bool; cast them to an integer type first");
-  const char* kind = adds_up(op) ? "add" : op == ReduceOp::Min ? "minimum" : "maximum";
-  Value value = numbered(all_reduce(kind, convert(read(tensor), wide), replicas), storage.place());
+  const Combiner combiner = adds_up(op) ? Combiner::Add : op == ReduceOp::Min ? Combiner::Minimum : Combiner::Maximum;
+  Value value = numbered(all_reduce(combiner, convert(read(tensor), wide), replicas), storage.device());
   if (op == ReduceOp::Mean) value = divide(value, number_like(replicas, value));
-  return wrap(is_float(dtype) ? convert(std::move(value), dtype) : value, storage.place());
+  return wrap(is_float(dtype) ? convert(std::move(value), dtype) : value, storage.device());
 }
 
 at::Tensor all_gathered(const at::Tensor& tensor, int64_t dim, int replicas) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const Origin origin("all_gather");
+  const OriginGuard origin("all_gather");
   LazyStorage& storage = checked_storage(tensor);
-  Value stacked = numbered(all_gather(read(tensor), replicas), storage.place());
+  Value stacked = numbered(all_gather(read(tensor), replicas), storage.device());
   // [replica, ..., dim, ...] -> [..., replica, dim, ...] -> [..., replica * dim, ...]
   Shape order;
   Shape joined;
@@ -87,23 +87,23 @@ at::Tensor all_gathered(const at::Tensor& tensor, int64_t dim, int replicas) {
     order.push_back(i + 1);
     joined.push_back(tensor.size(i) * (i == dim ? replicas : 1));
   }
-  return wrap(reshape(transpose(std::move(stacked), order), joined), storage.place());
+  return wrap(reshape(transpose(std::move(stacked), order), joined), storage.device());
 }
 
 at::Tensor broadcast_from(const at::Tensor& tensor, int root, int replicas) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const Origin origin("broadcast");
+  const OriginGuard origin("broadcast");
   LazyStorage& storage = checked_storage(tensor);
-  const Value stacked = numbered(all_gather(read(tensor), replicas), storage.place());
+  const Value stacked = numbered(all_gather(read(tensor), replicas), storage.device());
   Shape begin(stacked->shape.size(), 0);
   Shape end = stacked->shape;
   begin[0] = root;
   end[0] = root + 1;
-  return wrap(reshape(slice(stacked, begin, end), tensor.sizes()), storage.place());
+  return wrap(reshape(slice(stacked, begin, end), tensor.sizes()), storage.device());
 }
 
 at::Tensor annotated(const at::Tensor& tensor, LayoutPtr layout) {
-  const Origin origin("annotation");
+  const OriginGuard origin("annotation");
   checked_storage(tensor);
   return Annotate::apply(tensor, reinterpret_cast<int64_t>(layout));
 }

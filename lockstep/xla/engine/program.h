@@ -5,31 +5,35 @@
 #include <vector>
 
 #include "lockstep/xla/graph/trace.h"
-#include "lockstep/xla/tensor/place.h"
+#include "lockstep/xla/pjrt/executable.h"
+#include "lockstep/xla/tensor/xla_device.h"
 
-/// Inside: compiled programs, and which trace has which.
+/// Internal: the cache of compiled programs.
 namespace lockstep::xla {
 
-/// A compiled trace. What it was compiled with does not change: a number that becomes an argument makes another one.
+/// A compiled trace. Immutable: when a number becomes an argument, another program is compiled.
 struct Program {
   Executable executable;
-  /// For each number of the trace whether it is an argument, or a constant of the program.
+  /// For each number of the trace whether it is an argument of the program; the others are constants.
   std::vector<char> number_is_argument;
   std::string stablehlo;
 };
 
-/// The program for the traces of all replicas, which are the same but for the values of numbers; compiled where it is
-/// not known yet. `places[r]` is where trace r is executed.
+/// Returns the program for the traces of all replicas, which are equal except for the values of numbers; compiles it if
+/// it is not in the cache. Trace r is executed on `devices[r]`, with the compiler options of the run of the devices.
 ///
-/// A number is a constant until it differs from the last execution's, or between replicas; from then on it is an
-/// argument. Compiling again what is known, for other sizes or because of a number, is reported with its reason.
-std::shared_ptr<const Program> find_program(at::ArrayRef<const Trace*> traces, at::ArrayRef<Place*> places);
+/// A number is a constant until its value differs from the last execution or between replicas; then it is an argument.
+/// A recompilation for other sizes, or because of a number, is logged with its reason.
+std::shared_ptr<const Program> find_program(at::ArrayRef<const Trace*> traces, at::ArrayRef<XlaDevice*> devices);
+
+/// Whether there is a program for a trace of all replicas, for any values of its numbers.
+bool has_program(const Trace& trace, at::ArrayRef<XlaDevice*> devices);
 
 /// The last program that was executed; null before the first. For tests and benchmarks.
 LOCKSTEP_API std::shared_ptr<const Program> last_program();
 void set_last_program(std::shared_ptr<const Program> program);
 
-/// How often each kind of collective occurs in a program after partitioning: "all-reduce" and so on.
+/// Counts of each collective ("all-reduce", ...) in a program after partitioning.
 LOCKSTEP_API std::vector<std::pair<std::string, int>> collectives_of(const Program& program);
 
 }  // namespace lockstep::xla

@@ -6,7 +6,7 @@
 namespace lockstep::xla {
 namespace {
 
-/// The third time is no chance; later ones are told of when they have doubled.
+/// The first recompilation that is a warning; after it, every power of two.
 constexpr int kWorthAWarning = 3;
 
 std::vector<Shape> argument_shapes(const Trace& trace) {
@@ -15,9 +15,9 @@ std::vector<Shape> argument_shapes(const Trace& trace) {
   return shapes;
 }
 
-uint64_t identity(const Trace& trace, at::ArrayRef<Place*> places) {
+uint64_t identity(const Trace& trace, at::ArrayRef<XlaDevice*> devices) {
   uint64_t hash = trace.skeleton;
-  for (const Place* place : places) hash = (hash ^ static_cast<uint64_t>(place->index() + 1)) * 1099511628211ULL;
+  for (const XlaDevice* device : devices) hash = (hash ^ static_cast<uint64_t>(device->index() + 1)) * 1099511628211ULL;
   return hash;
 }
 
@@ -41,8 +41,8 @@ void Recompilations::number_changed(const Trace& trace, const Node& number) {
                   is_float(number.dtype) ? number.number : double(number.integer), " and is an argument from now on"));
 }
 
-void Recompilations::sizes_changed(const Trace& trace, at::ArrayRef<Place*> places) {
-  Known& known = known_[identity(trace, places)];
+void Recompilations::sizes_changed(const Trace& trace, at::ArrayRef<XlaDevice*> devices) {
+  Known& known = known_[identity(trace, devices)];
   const std::vector<Shape> shapes = argument_shapes(trace);
   for (size_t i = 0; i < std::min(shapes.size(), known.arguments.size()); ++i) {
     if (shapes[i] == known.arguments[i]) continue;

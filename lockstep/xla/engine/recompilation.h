@@ -5,18 +5,18 @@
 #include <vector>
 
 #include "lockstep/xla/graph/trace.h"
-#include "lockstep/xla/tensor/place.h"
+#include "lockstep/xla/tensor/xla_device.h"
 
 namespace lockstep::xla {
 
-/// Notices when a step is compiled again, says why, and warns when it goes on: a step that compiles again and again
-/// spends its time in the compiler. Used under the cache's lock.
+/// Detects that a step is compiled again and logs the reason; repeated recompilation of one step is a warning. Not
+/// thread-safe: used under the cache's lock.
 class Recompilations {
  public:
-  /// A number that was compiled in has changed.
+  /// A number that was a constant of a program has changed.
   void number_changed(const Trace& trace, const Node& number);
-  /// A trace is compiled that is not known; says which argument's size differs where the operations are.
-  void sizes_changed(const Trace& trace, at::ArrayRef<Place*> places);
+  /// A new trace is compiled. Reports the first argument whose size differs from the last trace of the same operations.
+  void sizes_changed(const Trace& trace, at::ArrayRef<XlaDevice*> devices);
 
  private:
   struct Known {

@@ -13,7 +13,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Larger data of the host that a step reads by itself are not compared: it is traced every time.
+/// Larger host tensors that a step makes are not compared: such a step is traced every time.
 constexpr size_t kComparableBytes = 1 << 20;
 
 int position_of(const Node* node, const std::vector<Value>& values) {
@@ -23,11 +23,12 @@ int position_of(const Node* node, const std::vector<Value>& values) {
   return -1;
 }
 
-/// The storage that an argument belongs to: one that holds it, or held it before it was overwritten.
+/// The storage that holds an argument, or held it before it was overwritten; null if there is none.
 LazyStorage* home_of(const Node& argument, const Pending& pending) {
   if (argument.owners > 0 && argument.holder != nullptr) return holder_of(argument);
-  for (LazyStorage* storage : pending.storages) {
-    if (storage->before().get() == &argument) return storage;
+  for (PendingStorage* pending_storage : pending.storages) {
+    LazyStorage& storage = lazy_storage(*pending_storage);
+    if (storage.before().get() == &argument) return &storage;
   }
   return nullptr;
 }
@@ -36,12 +37,12 @@ bool same_constants(const Value& a, const Value& b) {
   if (a == b) return true;
   if (!a || !b || a->dtype != b->dtype || a->shape != b->shape) return false;
   const size_t bytes = static_cast<size_t>(a->numel()) * c10::elementSize(a->dtype);
-  return bytes <= kComparableBytes && at::equal(fetch(*a), fetch(*b));
+  return bytes <= kComparableBytes && at::equal(download(*a), download(*b));
 }
 
 }  // namespace
 
-/// Where an argument of the program comes from: the step's arguments, a storage that lives on, or a constant.
+/// Where an argument of the program comes from: an argument of the step, a storage that outlives it, or a constant.
 struct Replay::Source {
   int argument = -1;
   std::weak_ptr<LazyStorage*> storage;
@@ -51,11 +52,11 @@ struct Replay::Source {
   LayoutPtr layout = nullptr;
 };
 
-/// Where a result goes to: storages that live on, and out of the step.
+/// Where a result goes: storages that outlive the step, and results of the step.
 struct Replay::Sink {
   struct Holder {
     std::weak_ptr<LazyStorage*> storage;
-    /// Whether it held memory before the step: it is state, and no result alone.
+    /// Whether it held an argument before the step: it is state, not only a result.
     bool is_state = false;
 
     bool is(const LazyStorage* other) const {
@@ -82,12 +83,12 @@ struct Replay::Known {
   std::vector<int> donated_to;
   std::vector<uint64_t> key;
   std::vector<Number> numbers;
-  /// For each result of the step which sink it is.
+  /// The sink of each result of the step.
   std::vector<int> returned;
   int launches = 0;
 };
 
-Replay::Replay(const Mesh& mesh) : places_(mesh.places()) {}
+Replay::Replay(const ReplicaDevices& devices) : devices_(devices.devices()) {}
 
 Replay::~Replay() = default;
 
@@ -99,8 +100,8 @@ void Replay::forget(const std::string& why) {
 
 void Replay::begin_trace(const Tensors& arguments) {
   before_ = std::move(now_);
-  now_.assign(places_.size(), {});
-  arguments_.assign(places_.size(), {});
+  now_.assign(devices_.size(), {});
+  arguments_.assign(devices_.size(), {});
   refusal_.clear();
   is_ready_ = false;
   for (size_t replica = 0; replica < arguments.size(); ++replica) {
@@ -115,9 +116,9 @@ void Replay::abandon_trace() {
   forget("the last call failed");
 }
 
-void Replay::on_apart(const std::string& why) { refusal_ = why; }
+void Replay::on_separate_execution(const std::string& why) { refusal_ = why; }
 
-void Replay::on_launch(const Work& work, int replica, const std::shared_ptr<const Program>& program) {
+void Replay::on_launch(const PendingWork& work, int replica, const std::shared_ptr<const Program>& program) {
   Known& known = now_[replica];
   const Trace& trace = work.trace();
   program_ = program;
@@ -140,8 +141,9 @@ void Replay::on_launch(const Work& work, int replica, const std::shared_ptr<cons
   }
   for (const Trace::Result& result : trace.results) {
     Sink sink{{}, result.value->dtype, result.value->shape, result.layout};
-    for (LazyStorage* storage : work.pending().storages) {
-      if (storage->value() == result.value) sink.holders.push_back({storage->watch(), storage->before() != nullptr});
+    for (PendingStorage* pending : work.pending().storages) {
+      LazyStorage& storage = lazy_storage(*pending);
+      if (storage.value() == result.value) sink.holders.push_back({storage.watch(), storage.before() != nullptr});
     }
     known.sinks.push_back(std::move(sink));
   }
@@ -171,14 +173,14 @@ void Replay::end_trace(const Tensors& results) {
   is_ready_ = why_not_.empty();
   if (!is_ready_) return;
   for (Known& known : now_) {
-    // What goes out of the step is a new tensor every time; the ones that went out of this trace are their owner's.
+    // Results of the step are new tensors every time; those of this trace belong to the caller.
     for (const int sink : known.returned) {
       std::erase_if(known.sinks[sink].holders, [](const Sink::Holder& holder) { return !holder.is_state; });
     }
   }
 }
 
-/// Returns why the step cannot be replayed yet, or nothing.
+/// Returns why the step cannot be replayed yet, or "".
 std::string Replay::compare_with_last() const {
   if (!refusal_.empty()) return refusal_;
   for (const Known& known : now_) {
@@ -208,18 +210,18 @@ std::string Replay::compare_with_last() const {
   return "";
 }
 
-/// The value that a source has now; null where the step must be traced again.
+/// The current value of a source; null if the step must be traced again.
 Value Replay::present_value(const Source& source, const std::vector<at::Tensor>& arguments, bool is_taken) const {
   Value value = source.constant;
   if (source.argument >= 0) {
     const at::Tensor& tensor = arguments[source.argument];
-    if (storage_of(tensor)->value()->op != Op::Argument) execute_pending(storage_of(tensor)->place());
+    if (storage_of(tensor)->value()->op != Op::Argument) execute_pending(storage_of(tensor)->device());
     value = read(tensor);
   } else if (!value) {
     const auto alive = source.storage.lock();
     if (!alive) return {};
     LazyStorage& storage = **alive;
-    if (storage.value()->op != Op::Argument) execute_pending(storage.place());
+    if (storage.value()->op != Op::Argument) execute_pending(storage.device());
     value = storage.value();
     if (is_taken && value->owners > 1) return {};
   }
@@ -227,7 +229,7 @@ Value Replay::present_value(const Source& source, const std::vector<at::Tensor>&
   DeviceData& data = data_of(*value);
   if (data.host.defined() && data.layout == nullptr) data.layout = source.layout;
   if (data.layout != source.layout) return {};
-  send(*value);
+  ensure_uploaded(*value);
   return value;
 }
 
@@ -250,44 +252,44 @@ void Replay::add_arguments(int replica, const std::vector<Value>& values, const 
   }
   std::vector<const Node*> nodes;
   for (const Value& value : values) nodes.push_back(value.get());
-  launch.add(nodes, numbers, integers, *places_[replica]);
+  launch.add(nodes, numbers, integers, *devices_[replica]);
 }
 
-/// Gives storages their new values, and returns what goes out of the step.
+/// Gives storages their new values and returns the results of the step.
 std::vector<at::Tensor> Replay::take_results(int replica, std::vector<std::vector<Buffer>>& buffers) const {
   const Known& known = now_[replica];
-  Place& place = *places_[replica];
+  XlaDevice& device = *devices_[replica];
   std::vector<Value> fresh;
   for (size_t i = 0; i < known.sinks.size(); ++i) {
     const Sink& sink = known.sinks[i];
-    auto data = take_result(buffers, static_cast<size_t>(replica), i, place, sink.layout);
+    auto data = take_result(buffers, static_cast<size_t>(replica), i, device, sink.layout);
     fresh.push_back(argument(std::move(data), sink.dtype, sink.shape));
     for (const Sink::Holder& holder : sink.holders) {
       if (const auto alive = holder.storage.lock()) (*alive)->settle(fresh.back());
     }
   }
   std::vector<at::Tensor> results;
-  for (const int sink : known.returned) results.push_back(wrap(fresh[sink], place));
+  for (const int sink : known.returned) results.push_back(wrap(fresh[sink], device));
   return results;
 }
 
 bool Replay::replay(const Tensors& arguments, const DrawSeeds& draw_seeds, Tensors& results) {
   const auto begin = Clock::now();
-  std::vector<std::vector<Value>> values(places_.size());
-  for (size_t replica = 0; replica < places_.size(); ++replica) {
+  std::vector<std::vector<Value>> values(devices_.size());
+  for (size_t replica = 0; replica < devices_.size(); ++replica) {
     const Known& known = now_[replica];
     for (size_t i = 0; i < known.sources.size(); ++i) {
       values[replica].push_back(present_value(known.sources[i], arguments[replica], known.donated_to[i] >= 0));
       if (!values[replica].back()) return false;
     }
   }
-  LaunchArguments launch(places_[0]->num_partitions());
-  for (size_t replica = 0; replica < places_.size(); ++replica) {
+  LaunchArguments launch(devices_[0]->num_partitions());
+  for (size_t replica = 0; replica < devices_.size(); ++replica) {
     add_arguments(static_cast<int>(replica), values[replica], draw_seeds, launch);
   }
   auto buffers = program_->executable.execute(launch.handles());
   results.clear();
-  for (size_t replica = 0; replica < places_.size(); ++replica) {
+  for (size_t replica = 0; replica < devices_.size(); ++replica) {
     for (size_t i = 0; i < values[replica].size(); ++i) {
       if (now_[replica].donated_to[i] >= 0) data_of(*values[replica][i]).buffers.clear();
     }

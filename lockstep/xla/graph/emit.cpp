@@ -1,14 +1,14 @@
 #include "lockstep/xla/graph/emit.h"
 
 #include "lockstep/base/error.h"
-#include "lockstep/xla/graph/text/layouts.h"
-#include "lockstep/xla/graph/text/literal.h"
-#include "lockstep/xla/graph/text/writer.h"
+#include "lockstep/xla/graph/mlir/layouts.h"
+#include "lockstep/xla/graph/mlir/literal.h"
+#include "lockstep/xla/graph/ops/write.h"
 
 namespace lockstep::xla {
 namespace {
 
-/// A vector of all numbers of one family that are arguments.
+/// The argument that holds all numbers of one type (float64 or int64).
 struct NumberVector {
   std::string name;
   Dtype dtype;
@@ -20,7 +20,7 @@ struct NumberVector {
 class ModuleText {
  public:
   ModuleText(const Trace& trace, const EmitOptions& options)
-      : trace_(trace), options_(options), writer_(trace, options) {
+      : trace_(trace), options_(options), writer_(trace.nodes.size(), options) {
     LOCKSTEP_ASSERT(options.number_is_argument.size() == trace.numbers.size());
     for (size_t i = 0; i < trace.numbers.size(); ++i) {
       LOCKSTEP_ASSERT(options.number_is_argument[i] || !trace.numbers[i]->always_argument);
@@ -47,7 +47,7 @@ class ModuleText {
   }
 
  private:
-  /// The body is what each replica does by itself. That values of replicas differ is nobody's business outside.
+  /// The body is the program of one replica; the partitioner does not see that values differ between replicas.
   void begin_replica() {
     std::string names, layouts, inside;
     const auto add = [&](const std::string& name, const std::string& type, const std::string& layout) {
@@ -148,11 +148,11 @@ class ModuleText {
       return;
     }
     NumberVector& all = vector_of(number);
-    int64_t& place = is_float(number.dtype) ? next_float_ : next_integer_;
+    int64_t& position = is_float(number.dtype) ? next_float_ : next_integer_;
     const std::string one = tensor_type(all.dtype, 1), scalar = scalar_type(all.dtype);
-    const std::string part = writer_.step(number, "part", "slice ", all.name, " [", place, ":", place + 1, "] : (",
-                                          all.type(), ") -> ", one);
-    ++place;
+    const std::string part = writer_.step(number, "part", "slice ", all.name, " [", position, ":", position + 1,
+                                          "] : (", all.type(), ") -> ", one);
+    ++position;
     if (number.dtype == all.dtype) {
       writer_.define(number, "reshape ", part, " : (", one, ") -> ", scalar);
       return;

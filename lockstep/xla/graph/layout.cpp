@@ -10,7 +10,7 @@ namespace lockstep::xla {
 namespace {
 
 LayoutPtr interned(Layout layout) {
-  // Never destroyed: values that live until the process ends may point to layouts.
+  // Never destroyed: values may point to layouts until the process ends.
   static auto* mutex = new std::mutex;
   static auto* layouts = new std::set<Layout>;
   const std::lock_guard lock(*mutex);
@@ -25,7 +25,7 @@ bool Layout::operator<(const Layout& other) const {
 
 LayoutPtr tiled_layout(at::IntArrayRef tiles) {
   for (const int64_t parts : tiles) {
-    LOCKSTEP_CHECK_VALUE(parts > 0, "[tiled_layout] a dimension is cut into at least one part: tiles=", tiles);
+    LOCKSTEP_CHECK_VALUE(parts > 0, "[tiled_layout] a dimension is split into at least one tile: tiles=", tiles);
   }
   return interned({.kind = Layout::Kind::Tiled, .tiles = tiles.vec()});
 }

@@ -9,15 +9,16 @@
 
 namespace lockstep::xla {
 
-/// How a tensor lies on the logical devices of a replica. Layouts are interned: equal ones are the same object, and
-/// live as long as the process. A null pointer means that every logical device has the whole.
+/// How a tensor is placed on the logical devices of a replica. Layouts are interned: equal layouts are one object,
+/// which lives as long as the process. A null pointer means that every logical device has the whole tensor.
 struct Layout {
   enum class Kind {
-    /// Cut into `tiles[d]` equal parts along dimension d, numbered row by row: part i is on logical device i.
+    /// Split into `tiles[d]` equal parts along dimension d. Tiles are numbered in row-major order; tile i is on logical
+    /// device i.
     Tiled,
-    /// The whole on each, asked for in so many words: the partitioner may not choose otherwise.
+    /// The whole tensor on each logical device; a null layout leaves the choice to the partitioner.
     Replicated,
-    /// The whole on one logical device.
+    /// The whole tensor on one logical device.
     Assigned,
   };
   Kind kind = Kind::Replicated;
@@ -33,7 +34,7 @@ LOCKSTEP_API LayoutPtr tiled_layout(at::IntArrayRef tiles);
 LOCKSTEP_API LayoutPtr replicated_layout();
 LOCKSTEP_API LayoutPtr assigned_layout(int logical_device);
 
-/// Whether parts of the tensor are on different devices.
+/// Whether each logical device has one tile.
 inline bool is_tiled(LayoutPtr layout) { return layout != nullptr && layout->kind == Layout::Kind::Tiled; }
 
 }  // namespace lockstep::xla

@@ -5,7 +5,6 @@
 #include <bit>
 
 #include "lockstep/base/error.h"
-#include "lockstep/xla/graph/size_attributes.h"
 
 namespace lockstep::xla {
 namespace {
@@ -26,7 +25,7 @@ uint64_t word(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer)
 
 LayoutPtr layout_of(const Node& argument) { return argument.data != nullptr ? argument.data->layout : nullptr; }
 
-/// A node that is being visited, and which of its operands is next.
+/// A node on the stack of the traversal, and its next operand.
 struct Visit {
   Node* node;
   size_t next;
@@ -58,10 +57,10 @@ void visit(Node* root, uint32_t epoch, std::vector<Visit>& stack, Trace& trace) 
   }
 }
 
-/// An argument that nobody else can read may be overwritten by the new value of the storage that held it.
+/// Donates an argument that no other storage holds to the new value of the storage that held it.
 void plan_donation(Trace& trace) {
   trace.donated_to.assign(trace.arguments.size(), -1);
-  // `before` is only compared: the node may be gone if nothing here uses it.
+  // `before` is only compared, never dereferenced: its node may be gone.
   std::vector<std::pair<const Node*, size_t>> free_arguments;
   free_arguments.reserve(trace.arguments.size());
   for (size_t i = 0; i < trace.arguments.size(); ++i) {
@@ -81,7 +80,7 @@ void plan_donation(Trace& trace) {
   }
 }
 
-/// What a node is but for shapes and operands, in one word.
+/// Everything about a node except shapes and operands, in one word.
 uint64_t head(const Node& node) {
   LOCKSTEP_ASSERT(node.operands.size() < 1u << 20 && node.attributes.size() < 1u << 20);
   return uint64_t(node.op) | uint64_t(node.always_argument) << 7 | uint64_t(node.dtype) << 8 |
@@ -95,11 +94,11 @@ void append_key(const Node& node, Hash& skeleton, std::vector<uint64_t>& key) {
     skeleton.add(word);
   };
   both(head(node));
-  both(word(node.kind));
+  both(node.kind);
   if (node.op == Op::Annotation) both(word(node.layout));
   if (node.op == Op::Argument) both(word(layout_of(node)));
   key.insert(key.end(), node.shape.begin(), node.shape.end());
-  const size_t sizes = size_attributes(node);
+  const size_t sizes = num_size_attributes(node);
   key.insert(key.end(), node.attributes.begin(), node.attributes.begin() + static_cast<ptrdiff_t>(sizes));
   for (size_t i = sizes; i < node.attributes.size(); ++i) both(static_cast<uint64_t>(node.attributes[i]));
   for (const Value& operand : node.operands) both(operand->index);

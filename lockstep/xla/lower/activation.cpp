@@ -7,23 +7,26 @@ namespace {
 
 Value relu(Value a) { return maximum(a, 0); }
 
-Value threshold(Value a, const Call& call) {
-  return select(compare("LE", a, call.scalar(1, a->dtype)), call.scalar(2, a->dtype), a);
+Value threshold(Value a, const AtenCall& call) {
+  return select(compare(Comparison::LE, a, call.scalar(1, a->dtype)), call.scalar(2, a->dtype), a);
 }
-Value threshold_gradient(Value gradient, Value a, const Call& call) {
-  return select(compare("LE", a, call.scalar(2, a->dtype)), 0, gradient);
-}
-
-Value leaky_relu(Value a, const Call& call) { return select(compare("GT", a, 0), a, a * call.scalar(1, a->dtype)); }
-Value leaky_relu_gradient(Value gradient, Value a, const Call& call) {
-  return select(compare("GT", a, 0), gradient, gradient * call.scalar(2, a->dtype));
+Value threshold_gradient(Value gradient, Value a, const AtenCall& call) {
+  return select(compare(Comparison::LE, a, call.scalar(2, a->dtype)), 0, gradient);
 }
 
-Value hardtanh(Value a, const Call& call) {
+Value leaky_relu(Value a, const AtenCall& call) {
+  return select(compare(Comparison::GT, a, 0), a, a * call.scalar(1, a->dtype));
+}
+Value leaky_relu_gradient(Value gradient, Value a, const AtenCall& call) {
+  return select(compare(Comparison::GT, a, 0), gradient, gradient * call.scalar(2, a->dtype));
+}
+
+Value hardtanh(Value a, const AtenCall& call) {
   return minimum(maximum(a, call.scalar(1, a->dtype)), call.scalar(2, a->dtype));
 }
-Value hardtanh_gradient(Value gradient, Value a, const Call& call) {
-  const Value outside = either(compare("LE", a, call.scalar(2, a->dtype)), compare("GE", a, call.scalar(3, a->dtype)));
+Value hardtanh_gradient(Value gradient, Value a, const AtenCall& call) {
+  const Value outside = either(compare(Comparison::LE, a, call.scalar(2, a->dtype)),
+                               compare(Comparison::GE, a, call.scalar(3, a->dtype)));
   return select(outside, 0, gradient);
 }
 
@@ -33,14 +36,14 @@ Value silu_gradient(Value gradient, Value a) {
   return gradient * slope * (a * (1 - slope) + 1);
 }
 
-Value softplus(Value a, const Call& call) {
+Value softplus(Value a, const AtenCall& call) {
   const Value beta = call.scalar(1, a->dtype);
   const Value steep = a * beta;
-  return select(compare("GT", steep, call.scalar(2, a->dtype)), a, log1p(exp(steep)) / beta);
+  return select(compare(Comparison::GT, steep, call.scalar(2, a->dtype)), a, log1p(exp(steep)) / beta);
 }
-Value softplus_gradient(Value gradient, Value a, const Call& call) {
+Value softplus_gradient(Value gradient, Value a, const AtenCall& call) {
   const Value steep = a * call.scalar(2, a->dtype);
-  return select(compare("GT", steep, call.scalar(3, a->dtype)), gradient, gradient * sigmoid(steep));
+  return select(compare(Comparison::GT, steep, call.scalar(3, a->dtype)), gradient, gradient * sigmoid(steep));
 }
 
 Value mish(Value a) { return a * tanh(log1p(exp(a))); }
@@ -52,35 +55,37 @@ Value mish_gradient(Value gradient, Value a) {
 /// relu6(a + 3).
 Value clipped_ramp(const Value& a) { return minimum(maximum(a + 3, 0), 6); }
 Value hardswish_gradient(Value gradient, Value a) {
-  const Value inner = select(compare("LE", a, 3), gradient * (a / 3 + 0.5), gradient);
-  return select(compare("LT", a, -3), 0, inner);
+  const Value inner = select(compare(Comparison::LE, a, 3), gradient * (a / 3 + 0.5), gradient);
+  return select(compare(Comparison::LT, a, -3), 0, inner);
 }
 /// LibTorch rounds it to float32 in every dtype.
 constexpr double kSixth = 1.0f / 6.0f;
 Value hardsigmoid_gradient(Value gradient, Value a) {
-  return select(both(compare("GT", a, -3), compare("LT", a, 3)), gradient * kSixth, 0);
+  return select(both(compare(Comparison::GT, a, -3), compare(Comparison::LT, a, 3)), gradient * kSixth, 0);
 }
 
-Value within(const Value& a, const Value& bound) { return both(compare("GE", a, -bound), compare("LE", a, bound)); }
-Value hardshrink(Value a, const Call& call) { return select(within(a, call.scalar(1, a->dtype)), 0, a); }
-Value softshrink(Value a, const Call& call) {
-  const Value bound = call.scalar(1, a->dtype);
-  return select(compare("GT", a, bound), a - bound, select(compare("LT", a, -bound), a + bound, 0));
+Value within(const Value& a, const Value& bound) {
+  return both(compare(Comparison::GE, a, -bound), compare(Comparison::LE, a, bound));
 }
-Value shrink_gradient(Value gradient, Value a, const Call& call) {
+Value hardshrink(Value a, const AtenCall& call) { return select(within(a, call.scalar(1, a->dtype)), 0, a); }
+Value softshrink(Value a, const AtenCall& call) {
+  const Value bound = call.scalar(1, a->dtype);
+  return select(compare(Comparison::GT, a, bound), a - bound, select(compare(Comparison::LT, a, -bound), a + bound, 0));
+}
+Value shrink_gradient(Value gradient, Value a, const AtenCall& call) {
   return select(within(a, call.scalar(2, a->dtype)), 0, gradient);
 }
 
-bool is_exact_gelu(const Call& call, int i) { return call.argument(i).toStringRef() == "none"; }
+bool is_exact_gelu(const AtenCall& call, int i) { return call.argument(i).toStringRef() == "none"; }
 Value normal_distribution(const Value& a) { return (erf(a * M_SQRT1_2) + 1) * 0.5; }
 constexpr double kGeluCubic = 0.044715;
 const double kGeluScale = std::sqrt(2 / M_PI);
 Value gelu_tanh(const Value& a) { return tanh((a + square(a) * a * kGeluCubic) * kGeluScale); }
 
-Value gelu(Value a, const Call& call) {
+Value gelu(Value a, const AtenCall& call) {
   return is_exact_gelu(call, 1) ? a * normal_distribution(a) : a * 0.5 * (gelu_tanh(a) + 1);
 }
-Value gelu_gradient(Value gradient, Value a, const Call& call) {
+Value gelu_gradient(Value gradient, Value a, const AtenCall& call) {
   if (is_exact_gelu(call, 2)) {
     const Value density = exp(square(a) * -0.5) * (1 / std::sqrt(2 * M_PI));
     return gradient * (normal_distribution(a) + a * density);
@@ -90,21 +95,22 @@ Value gelu_gradient(Value gradient, Value a, const Call& call) {
   return gradient * ((outer + 1) * 0.5 + a * 0.5 * (1 - square(outer)) * inner_slope);
 }
 
-Value elu(Value a, const Call& call) {  // self alpha scale input_scale
+Value elu(Value a, const AtenCall& call) {  // self alpha scale input_scale
   const Value scale = call.scalar(2, a->dtype);
   const Value below = expm1(a * call.scalar(3, a->dtype)) * call.scalar(1, a->dtype) * scale;
-  return select(compare("LT", a, 0), below, a * scale);
+  return select(compare(Comparison::LT, a, 0), below, a * scale);
 }
-Values elu_gradient(const Call& call) {  // gradient alpha scale input_scale is_result self_or_result
+Values elu_gradient(const AtenCall& call) {  // gradient alpha scale input_scale is_result self_or_result
   const Value gradient = widened(call.value(0)), a = widened(call.value(5));
   const auto number = [&](int i) { return call.scalar(i, a->dtype); };
   const Value reach = number(1) * number(2), steep = number(3);
   const Value slope = call.flag(4) ? a + reach : reach * exp(a * steep);
-  return {convert(select(compare("LE", a, 0), gradient * steep * slope, gradient * number(2)), dtype_of(call, 0))};
+  return {convert(select(compare(Comparison::LE, a, 0), gradient * steep * slope, gradient * number(2)),
+                  dtype_of(call, 0))};
 }
 
-/// The second result, which the gradient can do without, stays empty.
-Values log_sigmoid(const Call& call) {
+/// The second result stays empty: the gradient does not need it.
+Values log_sigmoid(const AtenCall& call) {
   const Value a = widened(call.value(0));
   const Dtype dtype = dtype_of(call, 0);
   return {convert(minimum(a, 0) - log1p(exp(-abs(a))), dtype), fill(0, dtype, {0})};
@@ -119,11 +125,11 @@ std::pair<Value, Value> halves(const Value& a, int64_t dim) {
   first_end[dim] = middle[dim];
   return {slice(a, begin, first_end), slice(a, middle, end)};
 }
-Value glu(Value a, const Call& call) {
+Value glu(Value a, const AtenCall& call) {
   const auto [value, gate] = halves(a, wrap_dim(call.integer(1), rank(a)));
   return value * sigmoid(gate);
 }
-Values glu_gradient(const Call& call) {
+Values glu_gradient(const AtenCall& call) {
   const Value gradient = widened(call.value(0)), a = widened(call.value(1));
   const int64_t dim = wrap_dim(call.integer(2), rank(a));
   const auto [value, gate] = halves(a, dim);
@@ -136,19 +142,19 @@ Values glu_gradient(const Call& call) {
 Value channel_slopes(const Value& a, const Value& weight) {
   return weight->numel() == 1 ? reshape(weight, {}) : broadcast_dims(weight, a->shape, {1});
 }
-Value prelu(const Value& a, const Value& slope) { return select(compare("GT", a, 0), a, a * slope); }
+Value prelu(const Value& a, const Value& slope) { return select(compare(Comparison::GT, a, 0), a, a * slope); }
 /// Gradients of `a` and of the slope that it was multiplied by, both of the shape of `a`.
 std::pair<Value, Value> prelu_gradients(const Value& gradient, const Value& a, const Value& slope) {
-  const Value above = compare("GT", a, 0);
+  const Value above = compare(Comparison::GT, a, 0);
   return {select(above, gradient, gradient * slope), select(above, 0, gradient * a)};
 }
-Values prelu_gradient(const Call& call) {
+Values prelu_gradient(const AtenCall& call) {
   const Dtype dtype = dtype_of(call, 1);
   const auto [of_input, of_slope] =
       prelu_gradients(widened(call.value(0)), widened(call.value(1)), widened(call.value(2)));
   return {convert(of_input, dtype), convert(of_slope, dtype)};
 }
-Values channel_prelu_gradient(const Call& call) {
+Values channel_prelu_gradient(const AtenCall& call) {
   const Value a = widened(call.value(1)), weight = widened(call.value(2));
   auto [of_input, of_slope] = prelu_gradients(widened(call.value(0)), a, channel_slopes(a, weight));
   auto dims = all_dims(a);

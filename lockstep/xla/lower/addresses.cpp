@@ -29,18 +29,20 @@ Value at_least_one_dim(const Value& a) { return rank(a) == 0 ? reshape(a, {1}) :
 Value addresses_along(const Value& index, int64_t dim, Ints shape) {
   Value address;
   for (int64_t i = 0; i < rank(index); ++i) {
-    const Value place = i == dim ? convert(index, at::kLong) : iota(at::kLong, index->shape, i);
-    address = address ? address * shape[i] + place : place;
+    const Value position = i == dim ? convert(index, at::kLong) : iota(at::kLong, index->shape, i);
+    address = address ? address * shape[i] + position : position;
   }
   return address;
 }
 
-Value from_end(const Value& index, int64_t size) { return select(compare("LT", index, 0), index + size, index); }
+Value from_end(const Value& index, int64_t size) {
+  return select(compare(Comparison::LT, index, 0), index + size, index);
+}
 
 Value to_front(const Value& a, int64_t dim) { return transpose(a, front_order(rank(a), dim)); }
 Value to_back(const Value& a, int64_t dim) { return transpose(a, inverse(front_order(rank(a), dim))); }
 
-bool Advanced::covers(const Call& call, int i) {
+bool Advanced::covers(const AtenCall& call, int i) {
   bool any = false;
   for (const auto& index : call.argument(i).toOptionalTensorVector()) {
     if (!index.has_value() || !index->defined()) continue;
@@ -50,7 +52,7 @@ bool Advanced::covers(const Call& call, int i) {
   return any;
 }
 
-Advanced::Advanced(const Call& call, int i, const Value& a) {
+Advanced::Advanced(const AtenCall& call, int i, const Value& a) {
   std::vector<int64_t> others;
   const auto indices = call.argument(i).toOptionalTensorVector();
   for (int64_t dim = 0; dim < rank(a); ++dim) {
@@ -61,8 +63,8 @@ Advanced::Advanced(const Call& call, int i, const Value& a) {
       continue;
     }
     dims_.push_back(dim);
-    const Value place = from_end(convert(call.value(*indices[dim]), at::kLong), a->shape[dim]);
-    row_ = row_ ? row_ * a->shape[dim] + place : place;
+    const Value position = from_end(convert(call.value(*indices[dim]), at::kLong), a->shape[dim]);
+    row_ = row_ ? row_ * a->shape[dim] + position : position;
   }
   const bool adjacent = dims_.back() - dims_.front() + 1 == static_cast<int64_t>(dims_.size());
   position_ = adjacent ? dims_.front() : 0;
@@ -83,7 +85,7 @@ std::vector<int64_t> Advanced::order() const {
 
 Value Advanced::read(const Value& a) const { return transpose(take(rows(a), row_, 0), order()); }
 
-Value Advanced::write(const char* kind, const Value& a, const Value& values) const {
+Value Advanced::write(Combiner combiner, const Value& a, const Value& values) const {
   Shape taken = row_->shape;
   taken.append(rows_shape_.begin() + 1, rows_shape_.end());
   Shape shape;
@@ -91,7 +93,7 @@ Value Advanced::write(const char* kind, const Value& a, const Value& values) con
   const Value updates = transpose(broadcast(values, shape), inverse(order()));
   Shape moved;
   for (int64_t dim : dims_) moved.push_back(a->shape[dim]);
-  return transpose(reshape(scatter(kind, rows(a), row_, updates), moved), inverse(dims_));
+  return transpose(reshape(scatter(combiner, rows(a), row_, updates), moved), inverse(dims_));
 }
 
 }  // namespace lockstep::xla

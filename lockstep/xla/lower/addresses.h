@@ -2,20 +2,20 @@
 
 #include "lockstep/xla/lower/lowering.h"
 
-/// Inside: places of elements, for what is read and written by index.
+/// Internal: addresses of elements for reads and writes by index.
 namespace lockstep::xla {
 
-/// A scalar as one element of one dimension; others as they are.
+/// A scalar gets one dimension of size 1; others are returned unchanged.
 Value at_least_one_dim(const Value& a);
 
-/// In a contiguous tensor of `shape`: for each element of `index`, of as many dimensions, the place of the element that
-/// has the index along `dim` and its own position along the others.
+/// In a contiguous tensor of `shape`: for each element of `index`, of as many dimensions, the address of the
+/// element that has the index along `dim` and its own position along the others.
 Value addresses_along(const Value& index, int64_t dim, Ints shape);
 
-/// Counted from the end where it is negative.
+/// Negative indices count from the end.
 Value from_end(const Value& index, int64_t size);
 
-/// Dimension `dim` becomes the first; `back` undoes it.
+/// `to_front` moves dimension `dim` to the front; `to_back` undoes it.
 Value to_front(const Value& a, int64_t dim);
 Value to_back(const Value& a, int64_t dim);
 
@@ -23,17 +23,17 @@ Value to_back(const Value& a, int64_t dim);
 class Advanced {
  public:
   /// The indices are argument `i`, for `a`.
-  Advanced(const Call& call, int i, const Value& a);
+  Advanced(const AtenCall& call, int i, const Value& a);
   /// Whether the indices are integers.
-  static bool covers(const Call& call, int i);
+  static bool covers(const AtenCall& call, int i);
 
   Value read(const Value& a) const;
-  /// `kind` as in `scatter`; `values` broadcast.
-  Value write(const char* kind, const Value& a, const Value& values) const;
+  /// Combines `values`, which broadcast, with the elements.
+  Value write(Combiner combiner, const Value& a, const Value& values) const;
 
  private:
   Value rows(const Value& a) const;
-  /// Of what is read: where the dimensions of the indices are, in the order of those of the rows.
+  /// The permutation from the dimensions of taken rows to those of the result.
   std::vector<int64_t> order() const;
 
   /// Dimensions of the tensor: those with an index, then the others.
@@ -41,7 +41,7 @@ class Advanced {
   Shape rows_shape_;
   /// The row of each element.
   Value row_;
-  /// Where the dimensions of the indices go.
+  /// The first dimension of the indices in the result.
   size_t position_ = 0;
 };
 

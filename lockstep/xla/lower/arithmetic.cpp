@@ -4,13 +4,13 @@ namespace lockstep::xla {
 namespace {
 
 /// `b` times the number at argument `alpha`.
-Value scaled(Value b, const Call& call, int alpha) {
+Value times_alpha(Value b, const AtenCall& call, int alpha) {
   if (b->dtype == at::kBool) return both(b, call.scalar(alpha, at::kBool));
   return call.number(alpha) == 1 ? b : b * call.scalar(alpha, b->dtype);
 }
 
-Value sum_of(Value a, Value b, const Call& call) {
-  b = scaled(b, call, 2);
+Value sum_of(Value a, Value b, const AtenCall& call) {
+  b = times_alpha(b, call, 2);
   return a->dtype == at::kBool ? either(a, b) : a + b;
 }
 
@@ -18,29 +18,30 @@ Value product_of(Value a, Value b) { return a->dtype == at::kBool ? both(a, b) :
 
 /// Whether a division with this remainder rounds towards zero where it should round down.
 Value is_above(const Value& remainder, const Value& divisor) {
-  const Value crosses = compare("NE", compare("LT", remainder, 0), compare("LT", divisor, 0));
-  return both(compare("NE", remainder, 0), crosses);
+  const Value crosses =
+      compare(Comparison::NE, compare(Comparison::LT, remainder, 0), compare(Comparison::LT, divisor, 0));
+  return both(compare(Comparison::NE, remainder, 0), crosses);
 }
 
 /// Remainder of the division that rounds down: it has the sign of the divisor.
 Value floor_remainder(Value a, Value b) {
-  const Value rest = binary("remainder", a, b);
+  const Value rest = binary(BinaryOp::Remainder, a, b);
   return select(is_above(rest, b), rest + b, rest);
 }
 
 Value truncated_quotient(Value a, Value b) { return is_float(a->dtype) ? truncate(a / b) : a / b; }
 
 Value floored_quotient(Value a, Value b) {
-  const Value rest = binary("remainder", a, b);
+  const Value rest = binary(BinaryOp::Remainder, a, b);
   const Value toward_zero = (a - rest) / b;
   const Value quotient = select(is_above(rest, b), toward_zero - 1, toward_zero);
   if (!is_float(a->dtype)) return quotient;
   const Value down = floor(quotient);
-  const Value rounded = select(compare("GT", quotient - down, 0.5), down + 1, down);
-  return select(compare("EQ", b, 0), a / b, rounded);
+  const Value rounded = select(compare(Comparison::GT, quotient - down, 0.5), down + 1, down);
+  return select(compare(Comparison::EQ, b, 0), a / b, rounded);
 }
 
-Values quotient(const Call& call) {
+Values quotient(const AtenCall& call) {
   if (call.is_none(2)) return float_binary<divide>(call);
   return call.argument(2).toStringRef() == "trunc" ? any_binary<truncated_quotient>(call)
                                                    : any_binary<floored_quotient>(call);
@@ -60,8 +61,8 @@ Value simple_power(const Value& a, double exponent) {
   return {};
 }
 
-/// Of tensors and numbers in any combination: LibTorch names the forms in place by other rules than the others.
-Values raised(const Call& call) {
+/// Tensors and numbers in any combination: LibTorch names in-place overloads differently.
+Values raised(const AtenCall& call) {
   const bool number_first = !call.argument(0).isTensor();
   const Dtype dtype = number_first ? call.promoted(1, 0) : call.promoted(0, 1), wide = compute_dtype(dtype);
   const auto operand = [&](int i) { return call.argument(i).isTensor() ? call.value(i, wide) : call.scalar(i, wide); };
@@ -70,23 +71,23 @@ Values raised(const Call& call) {
   return {convert(result ? result : power(operand(0), operand(1)), dtype)};
 }
 
-/// Of numbers that overflow when they are squared, too.
+/// Also correct for numbers whose square overflows.
 Value hypotenuse(Value a, Value b) {
   a = abs(a);
   b = abs(b);
   const Value longer = maximum(a, b);
   const Value ratio = minimum(a, b) / longer;
-  const Value simple = either(compare("EQ", longer, 0), compare("EQ", longer, INFINITY));
+  const Value simple = either(compare(Comparison::EQ, longer, 0), compare(Comparison::EQ, longer, INFINITY));
   return select(simple, longer, longer * sqrt(square(ratio) + 1));
 }
 
-/// Exact at both ends, as LibTorch's.
+/// Exact at both ends, as in LibTorch.
 Value interpolated(Value a, Value b, Value weight) {
   const Value difference = b - a;
-  return select(compare("LT", abs(weight), 0.5), a + weight * difference, b - difference * (1 - weight));
+  return select(compare(Comparison::LT, abs(weight), 0.5), a + weight * difference, b - difference * (1 - weight));
 }
 
-Value interpolated_by_number(Value a, Value b, const Call& call) {
+Value interpolated_by_number(Value a, Value b, const AtenCall& call) {
   const Value weight = call.scalar(2, a->dtype);
   return std::abs(call.number(2)) < 0.5 ? a + weight * (b - a) : b - (b - a) * (1 - weight);
 }
@@ -95,13 +96,13 @@ Value interpolated_by_number(Value a, Value b, const Call& call) {
 Value log_add_exp(Value a, Value b) {
   const Value greater = maximum(a, b);
   const Value sum = greater + log1p(exp(-abs(a - b)));
-  return select(both(compare("EQ", a, b), opposite(unary("is_finite", a))), a, sum);
+  return select(both(compare(Comparison::EQ, a, b), opposite(unary(UnaryOp::IsFinite, a))), a, sum);
 }
 
-/// 0 where the first is 0, whatever the logarithm.
-Value times_log(Value a, Value b) { return select(is_nan(b), b, select(compare("EQ", a, 0), 0, a * log(b))); }
+/// 0 where the first is 0, for every second except NaN.
+Value times_log(Value a, Value b) { return select(is_nan(b), b, select(compare(Comparison::EQ, a, 0), 0, a * log(b))); }
 
-/// The one that is not NaN, where one is.
+/// The other operand where one is NaN.
 template <Value (*extreme)(Value, Value)>
 Value ignoring_nan(Value a, Value b) {
   if (!is_float(a->dtype)) return extreme(a, b);
@@ -109,20 +110,21 @@ Value ignoring_nan(Value a, Value b) {
 }
 
 Value negative_sign(const Value& a) {
-  return is_float(a->dtype) ? either(compare("LT", a, 0), both(compare("EQ", a, 0), compare("LT", 1 / a, 0)))
-                            : compare("LT", a, 0);
+  return is_float(a->dtype) ? either(compare(Comparison::LT, a, 0),
+                                     both(compare(Comparison::EQ, a, 0), compare(Comparison::LT, 1 / a, 0)))
+                            : compare(Comparison::LT, a, 0);
 }
 
 Value with_sign_of(Value a, Value b) { return select(negative_sign(b), -abs(a), abs(a)); }
 
 const Lowering kArithmetic[] = {
     {"add.Tensor", any_binary<sum_of>},
-    {"sub.Tensor", any_binary<[](Value a, Value b, const Call& call) { return a - scaled(b, call, 2); }>},
-    {"rsub.Tensor", any_binary<[](Value a, Value b, const Call& call) { return b - scaled(a, call, 2); }>},
+    {"sub.Tensor", any_binary<[](Value a, Value b, const AtenCall& call) { return a - times_alpha(b, call, 2); }>},
+    {"rsub.Tensor", any_binary<[](Value a, Value b, const AtenCall& call) { return b - times_alpha(a, call, 2); }>},
     {"rsub.Scalar",
-     [](const Call& call) -> Values {
+     [](const AtenCall& call) -> Values {
        const Dtype dtype = call.promoted(0, 1);
-       const Value a = scaled(call.value(0, compute_dtype(dtype)), call, 2);
+       const Value a = times_alpha(call.value(0, compute_dtype(dtype)), call, 2);
        return {convert(call.scalar(1, a->dtype) - a, dtype)};
      }},
     {"mul.Tensor", any_binary<product_of>},
@@ -131,7 +133,7 @@ const Lowering kArithmetic[] = {
     {"floor_divide", any_binary<floored_quotient>},
     {"floor_divide_.Tensor", any_binary<floored_quotient>},
     {"remainder.Tensor", any_binary<floor_remainder>},
-    {"fmod.Tensor", any_binary<[](Value a, Value b) { return binary("remainder", a, b); }>},
+    {"fmod.Tensor", any_binary<[](Value a, Value b) { return binary(BinaryOp::Remainder, a, b); }>},
     {"pow.Tensor_Tensor", raised},
     {"pow.Tensor_Scalar", raised},
     {"pow.Scalar", raised},
@@ -141,16 +143,18 @@ const Lowering kArithmetic[] = {
     {"minimum", any_binary<[](Value a, Value b) { return minimum(a, b); }>},
     {"fmax", any_binary<ignoring_nan<maximum>>},
     {"fmin", any_binary<ignoring_nan<minimum>>},
-    {"atan2", float_binary<[](Value a, Value b) { return binary("atan2", a, b); }>},
+    {"atan2", float_binary<[](Value a, Value b) { return binary(BinaryOp::Atan2, a, b); }>},
     {"hypot", any_binary<hypotenuse>},
     {"copysign.Tensor", float_binary<with_sign_of>},
-    {"signbit", [](const Call& call) -> Values { return {negative_sign(call.value(0))}; }},
+    {"signbit", [](const AtenCall& call) -> Values { return {negative_sign(call.value(0))}; }},
     {"logaddexp", any_binary<log_add_exp>},
     {"xlogy.Tensor", float_binary<times_log>},
     {"lerp.Scalar", any_binary<interpolated_by_number>},
     {"lerp.Tensor", any_ternary<interpolated>},
-    {"addcmul", any_ternary<[](Value a, Value b, Value c, const Call& call) { return a + scaled(b, call, 3) * c; }>},
-    {"addcdiv", any_ternary<[](Value a, Value b, Value c, const Call& call) { return a + scaled(b / c, call, 3); }>},
+    {"addcmul",
+     any_ternary<[](Value a, Value b, Value c, const AtenCall& call) { return a + times_alpha(b, call, 3) * c; }>},
+    {"addcdiv",
+     any_ternary<[](Value a, Value b, Value c, const AtenCall& call) { return a + times_alpha(b / c, call, 3); }>},
 };
 
 }  // namespace

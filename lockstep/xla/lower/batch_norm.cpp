@@ -8,7 +8,7 @@ struct Form {
   int weight = 1, bias = 2, running_mean = 3, running_variance = 4, training = 5, momentum = 6, eps = 7;
   /// Whether new running statistics are results instead of being written.
   bool functional = false;
-  /// What it does where it has no flag of its own.
+  /// Whether a form without the flag trains.
   bool trains = true;
 };
 
@@ -20,10 +20,10 @@ std::vector<int64_t> all_but_channels(const Value& a) {
   return dims;
 }
 
-Value optional(const Call& call, int i) { return i >= 0 && call.has(i) ? widened(call.value(i)) : Value(); }
+Value optional(const AtenCall& call, int i) { return i >= 0 && call.has(i) ? widened(call.value(i)) : Value(); }
 
 /// The dtype of statistics: that of the parameters, which may be wider than the input's.
-Dtype statistics_dtype(const Call& call, std::initializer_list<int> parameters) {
+Dtype statistics_dtype(const AtenCall& call, std::initializer_list<int> parameters) {
   for (int i : parameters) {
     if (i >= 0 && call.has(i)) return dtype_of(call, i);
   }
@@ -43,15 +43,15 @@ Statistics statistics(const Value& a) {
   return {mean, squares / count, squares / (count - 1)};
 }
 
-Value normalized(const Call& call, const Form& form, const Value& a, const Value& mean, const Value& inverse) {
+Value normalized(const AtenCall& call, const Form& form, const Value& a, const Value& mean, const Value& inverse) {
   const Value weight = optional(call, form.weight), bias = optional(call, form.bias);
   Value result = (a - per_channel(mean, a)) * per_channel(weight ? inverse * weight : inverse, a);
   if (bias) result = result + per_channel(bias, a);
   return convert(result, dtype_of(call, 0));
 }
 
-/// Moves the running statistics on; returns them as they are now.
-Values moved(const Call& call, const Form& form, const Statistics& batch) {
+/// Updates the running statistics and returns them.
+Values moved(const AtenCall& call, const Form& form, const Statistics& batch) {
   Values now;
   for (const auto& [position, fresh] :
        {std::pair(form.running_mean, batch.mean), std::pair(form.running_variance, batch.unbiased)}) {
@@ -66,7 +66,7 @@ Values moved(const Call& call, const Form& form, const Statistics& batch) {
 
 /// Result, saved mean, saved inverse deviation, then running statistics of functional forms.
 template <Form form>
-Values batch_norm(const Call& call) {
+Values batch_norm(const AtenCall& call) {
   const Value a = widened(call.value(0));
   const Dtype kept = statistics_dtype(call, {form.weight, form.running_mean});
   bool training = form.trains;
@@ -86,16 +86,16 @@ Values batch_norm(const Call& call) {
   return result;
 }
 
-/// The forms with a fourth result, memory for other libraries, which stays empty.
+/// Forms with a fourth result, a workspace of other libraries, which stays empty.
 template <Form form>
-Values batch_norm_with_reserve(const Call& call) {
+Values batch_norm_with_reserve(const AtenCall& call) {
   Values result = batch_norm<form>(call);
   result.insert(result.begin() + 3, fill_integer(0, at::kByte, {0}));
   return result;
 }
 
 // gradient input weight running_mean running_var save_mean save_invstd train eps output_mask
-Values batch_norm_backward(const Call& call) {
+Values batch_norm_backward(const AtenCall& call) {
   const Value gradient = widened(call.value(0)), a = widened(call.value(1)), weight = optional(call, 2);
   const std::vector<int64_t> dims = all_but_channels(a);
   const double count = static_cast<double>(product(a->shape, dims));

@@ -5,8 +5,8 @@
 namespace lockstep::xla {
 namespace {
 
-/// Of an ordinary convolution: input [batch, features, ...], kernel [outputs, features / groups, ...]. A transposed one
-/// is its gradient for the input, with gradient and input in each other's place.
+/// Parameters of a convolution: input [batch, features, ...], kernel [outputs, features / groups, ...]. A transposed
+/// one is the gradient for the input, with gradient and input swapped.
 struct Geometry {
   std::vector<int64_t> stride, padding, dilation;
   int64_t groups;
@@ -15,7 +15,7 @@ struct Geometry {
 };
 
 /// `first` is the position of `stride`; `padding`, `dilation`, `transposed`, `output_padding`, `groups` follow.
-Geometry geometry(const Call& call, int first, const Value& input) {
+Geometry geometry(const AtenCall& call, int first, const Value& input) {
   const size_t dims = input->shape.size() - 2;
   return {expanded(call.integers(first), dims), expanded(call.integers(first + 1), dims),
           expanded(call.integers(first + 2), dims), call.integer(first + 5)};
@@ -58,7 +58,7 @@ Value input_gradient(const Value& gradient, const Value& kernel, const Geometry&
   Value turned = reverse(kernel, spatial_dims(kernel));
   if (at.groups > 1) turned = swap_groups(turned, at.groups);
   ConvolutionWindow window;
-  window.use = ConvolutionWindow::Use::InputGradient;
+  window.use = ConvolutionUse::InputGradient;
   window.stride = at.ones();
   window.input_dilation = at.stride;
   window.kernel_dilation = at.dilation;
@@ -74,7 +74,7 @@ Value input_gradient(const Value& gradient, const Value& kernel, const Geometry&
 
 Value kernel_gradient(const Value& input, const Value& gradient, const Geometry& at, Ints shape) {
   ConvolutionWindow window;
-  window.use = ConvolutionWindow::Use::WeightGradient;
+  window.use = ConvolutionUse::WeightGradient;
   window.stride = at.dilation;
   window.low = at.padding;
   window.input_dilation = at.ones();
@@ -88,7 +88,7 @@ Value kernel_gradient(const Value& input, const Value& gradient, const Geometry&
   return convolution(input, gradient, window, shape);
 }
 
-Value transposed(const Call& call, const Value& input, const Value& kernel, const Geometry& at) {
+Value transposed(const AtenCall& call, const Value& input, const Value& kernel, const Geometry& at) {
   const std::vector<int64_t> more = expanded(call.integers(7), at.dims());
   Shape shape{input->shape[0], kernel->shape[1] * at.groups};
   for (size_t i = 0; i < at.dims(); ++i) {
@@ -98,7 +98,7 @@ Value transposed(const Call& call, const Value& input, const Value& kernel, cons
   return input_gradient(input, kernel, at, shape);
 }
 
-Values convolve(const Call& call) {  // input weight bias stride padding dilation transposed output_padding groups
+Values convolve(const AtenCall& call) {  // input weight bias stride padding dilation transposed output_padding groups
   const Value input = call.value(0), kernel = call.value(1);
   const Geometry at = geometry(call, 3, input);
   const Value result = call.flag(6) ? transposed(call, input, kernel, at) : forward(input, kernel, at);
@@ -106,7 +106,7 @@ Values convolve(const Call& call) {  // input weight bias stride padding dilatio
   return {result + broadcast_dims(call.value(2, result->dtype), result->shape, {1})};
 }
 
-Values convolve_backward(const Call& call) {  // gradient input weight bias_sizes stride ... groups output_mask
+Values convolve_backward(const AtenCall& call) {  // gradient input weight bias_sizes stride ... groups output_mask
   const Value gradient = call.value(0), input = call.value(1), kernel = call.value(2);
   const Geometry at = geometry(call, 4, input);
   const bool is_transposed = call.flag(7);

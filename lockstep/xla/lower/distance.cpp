@@ -13,19 +13,19 @@ Value differences(const Value& a, const Value& b) {
   return reshape(a, one) - reshape(b, two);
 }
 
-Values pairwise(const Call& call) {  // x1 x2 p compute_mode
+Values pairwise(const AtenCall& call) {  // x1 x2 p compute_mode
   const Value apart = abs(differences(call.value(0), call.value(1)));
   const int64_t last = rank(apart) - 1;
   const double p = call.number(2);
-  if (p == 0) return {sum(convert(compare("NE", apart, 0), apart->dtype), {last})};
+  if (p == 0) return {sum(convert(compare(Comparison::NE, apart, 0), apart->dtype), {last})};
   if (p == 1) return {sum(apart, {last})};
   if (p == 2) return {sqrt(sum(square(apart), {last}))};
-  if (std::isinf(p)) return {reduce("maximum", apart, {last})};
+  if (std::isinf(p)) return {reduce(Combiner::Maximum, apart, {last})};
   return {power(sum(power(apart, number_like(p, apart)), {last}), number_like(1 / p, apart))};
 }
 
-/// Of x1; LibTorch asks for that of x2 with the two swapped.
-Values pairwise_gradient(const Call& call) {  // gradient x1 x2 p cdist
+/// The gradient of x1; LibTorch swaps the two for that of x2.
+Values pairwise_gradient(const AtenCall& call) {  // gradient x1 x2 p cdist
   const Value apart = differences(call.value(1), call.value(2));
   const int64_t last = rank(apart) - 1;
   const double p = call.number(3);
@@ -36,17 +36,17 @@ Values pairwise_gradient(const Call& call) {  // gradient x1 x2 p cdist
     return reshape(a, shape);
   };
   const Value gradient = per_pair(call.value(0)), distance = per_pair(call.value(4)), size = abs(apart);
-  const Value direction =
-      convert(compare("GT", apart, 0), apart->dtype) - convert(compare("LT", apart, 0), apart->dtype);
+  const Value direction = convert(compare(Comparison::GT, apart, 0), apart->dtype) -
+                          convert(compare(Comparison::LT, apart, 0), apart->dtype);
   Value slope;
   if (p == 1) {
     slope = direction;
   } else if (std::isinf(p)) {
-    slope = select(compare("EQ", size, distance), direction, 0);
+    slope = select(compare(Comparison::EQ, size, distance), direction, 0);
   } else {
     slope = direction * power(size / distance, number_like(p - 1, apart));
   }
-  const Value each = p == 1 ? gradient * slope : select(compare("EQ", distance, 0), 0, gradient * slope);
+  const Value each = p == 1 ? gradient * slope : select(compare(Comparison::EQ, distance, 0), 0, gradient * slope);
   return {sum(each, {last - 1})};
 }
 

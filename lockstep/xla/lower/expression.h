@@ -5,14 +5,14 @@
 
 #include "lockstep/xla/lower/lowering.h"
 
-/// Inside: formulas of values, written as formulas, and the frames of the rows that compute elementwise.
+/// Internal: operators on values, and templates for the rows of elementwise functions.
 namespace lockstep::xla {
 
 inline Value operator+(Value a, Value b) { return add(std::move(a), std::move(b)); }
 inline Value operator-(Value a, Value b) { return subtract(std::move(a), std::move(b)); }
 inline Value operator*(Value a, Value b) { return multiply(std::move(a), std::move(b)); }
 inline Value operator/(Value a, Value b) { return divide(std::move(a), std::move(b)); }
-// Templates: a pointer also converts to bool, and would be added to an int as one.
+// Templates, because an intrusive_ptr converts to bool, which would be added to an int.
 template <typename Number>
 concept Arithmetic = std::is_arithmetic_v<Number>;
 Value operator+(Value a, Arithmetic auto b) { return plus(std::move(a), static_cast<double>(b)); }
@@ -21,37 +21,39 @@ Value operator*(Value a, Arithmetic auto b) { return times(std::move(a), static_
 Value operator/(const Value& a, Arithmetic auto b) { return divide(a, number_like(static_cast<double>(b), a)); }
 Value operator-(Arithmetic auto a, const Value& b) { return subtract(number_like(static_cast<double>(a), b), b); }
 Value operator/(Arithmetic auto a, const Value& b) { return divide(number_like(static_cast<double>(a), b), b); }
-inline Value operator-(Value a) { return unary("negate", std::move(a)); }
+inline Value operator-(Value a) { return unary(UnaryOp::Negate, std::move(a)); }
 
-inline Value abs(Value a) { return unary("abs", std::move(a)); }
-inline Value exp(Value a) { return unary("exponential", std::move(a)); }
-inline Value expm1(Value a) { return unary("exponential_minus_one", std::move(a)); }
-inline Value log(Value a) { return unary("log", std::move(a)); }
-inline Value log1p(Value a) { return unary("log_plus_one", std::move(a)); }
-inline Value sqrt(Value a) { return unary("sqrt", std::move(a)); }
-inline Value rsqrt(Value a) { return unary("rsqrt", std::move(a)); }
-inline Value tanh(Value a) { return unary("tanh", std::move(a)); }
-inline Value sigmoid(Value a) { return unary("logistic", std::move(a)); }
-inline Value erf(Value a) { return unary("erf", std::move(a)); }
-inline Value floor(Value a) { return unary("floor", std::move(a)); }
-inline Value ceil(Value a) { return unary("ceil", std::move(a)); }
+inline Value abs(Value a) { return unary(UnaryOp::Abs, std::move(a)); }
+inline Value exp(Value a) { return unary(UnaryOp::Exponential, std::move(a)); }
+inline Value expm1(Value a) { return unary(UnaryOp::ExponentialMinusOne, std::move(a)); }
+inline Value log(Value a) { return unary(UnaryOp::Log, std::move(a)); }
+inline Value log1p(Value a) { return unary(UnaryOp::LogPlusOne, std::move(a)); }
+inline Value sqrt(Value a) { return unary(UnaryOp::Sqrt, std::move(a)); }
+inline Value rsqrt(Value a) { return unary(UnaryOp::Rsqrt, std::move(a)); }
+inline Value tanh(Value a) { return unary(UnaryOp::Tanh, std::move(a)); }
+inline Value sigmoid(Value a) { return unary(UnaryOp::Logistic, std::move(a)); }
+inline Value erf(Value a) { return unary(UnaryOp::Erf, std::move(a)); }
+inline Value floor(Value a) { return unary(UnaryOp::Floor, std::move(a)); }
+inline Value ceil(Value a) { return unary(UnaryOp::Ceil, std::move(a)); }
 inline Value square(const Value& a) { return a * a; }
-inline Value power(Value a, Value b) { return binary("power", std::move(a), std::move(b)); }
+inline Value power(Value a, Value b) { return binary(BinaryOp::Power, std::move(a), std::move(b)); }
 
-inline Value both(Value a, Value b) { return binary("and", std::move(a), std::move(b)); }
-inline Value either(Value a, Value b) { return binary("or", std::move(a), std::move(b)); }
-inline Value opposite(Value a) { return unary("not", std::move(a)); }
+inline Value both(Value a, Value b) { return binary(BinaryOp::And, std::move(a), std::move(b)); }
+inline Value either(Value a, Value b) { return binary(BinaryOp::Or, std::move(a), std::move(b)); }
+inline Value opposite(Value a) { return unary(UnaryOp::Not, std::move(a)); }
 /// NaN if one of them is; for bools "or" and "and".
 inline Value maximum(Value a, Value b) {
-  return a->dtype == at::kBool ? either(std::move(a), std::move(b)) : binary("maximum", std::move(a), std::move(b));
+  return a->dtype == at::kBool ? either(std::move(a), std::move(b))
+                               : binary(BinaryOp::Maximum, std::move(a), std::move(b));
 }
 inline Value minimum(Value a, Value b) {
-  return a->dtype == at::kBool ? both(std::move(a), std::move(b)) : binary("minimum", std::move(a), std::move(b));
+  return a->dtype == at::kBool ? both(std::move(a), std::move(b))
+                               : binary(BinaryOp::Minimum, std::move(a), std::move(b));
 }
 inline Value maximum(const Value& a, double b) { return maximum(a, number_like(b, a)); }
 inline Value minimum(const Value& a, double b) { return minimum(a, number_like(b, a)); }
 
-inline Value compare(const char* direction, const Value& a, double b) {
+inline Value compare(Comparison direction, const Value& a, double b) {
   return compare(direction, a, number_like(b, a));
 }
 inline Value select(Value condition, const Value& if_true, double if_false) {
@@ -60,9 +62,9 @@ inline Value select(Value condition, const Value& if_true, double if_false) {
 inline Value select(Value condition, double if_true, const Value& if_false) {
   return select(std::move(condition), number_like(if_true, if_false), if_false);
 }
-inline Value is_nan(const Value& a) { return compare("NE", a, a); }
-/// Towards zero.
-inline Value truncate(const Value& a) { return select(compare("LT", a, 0), ceil(a), floor(a)); }
+inline Value is_nan(const Value& a) { return compare(Comparison::NE, a, a); }
+/// Rounds towards zero.
+inline Value truncate(const Value& a) { return select(compare(Comparison::LT, a, 0), ceil(a), floor(a)); }
 
 inline int64_t rank(const Value& a) { return static_cast<int64_t>(a->shape.size()); }
 
@@ -73,43 +75,43 @@ inline Value widened(Value a) {
   return convert(std::move(a), wide);
 }
 
-inline Dtype dtype_of(const Call& call, int i) { return call.tensor(i).scalar_type(); }
+inline Dtype dtype_of(const AtenCall& call, int i) { return call.tensor(i).scalar_type(); }
 
 /// Rows of functions of floating point: integers become LibTorch's default. `formula` is a function of the values of
 /// the first arguments, which are tensors, and may take the call after them for the others.
 template <auto formula, typename... Operands>
-Values finished(const Call& call, Dtype dtype, Operands... operands) {
-  if constexpr (std::is_invocable_v<decltype(formula), Operands..., const Call&>) {
+Values finished(const AtenCall& call, Dtype dtype, Operands... operands) {
+  if constexpr (std::is_invocable_v<decltype(formula), Operands..., const AtenCall&>) {
     return {convert(formula(std::move(operands)..., call), dtype)};
   } else {
     return {convert(formula(std::move(operands)...), dtype)};
   }
 }
 template <auto formula>
-Values float_unary(const Call& call) {
+Values float_unary(const AtenCall& call) {
   const Dtype dtype = floating(dtype_of(call, 0));
   return finished<formula>(call, dtype, call.value(0, compute_dtype(dtype)));
 }
 template <auto formula>
-Values float_binary(const Call& call) {
+Values float_binary(const AtenCall& call) {
   const Dtype dtype = floating(call.promoted(0, 1));
   const Dtype wide = compute_dtype(dtype);
   return finished<formula>(call, dtype, call.value(0, wide), call.value(1, wide));
 }
-/// The same for functions that compute on integers as well.
+/// Rows of functions that compute on integers too.
 template <auto formula>
-Values any_unary(const Call& call) {
+Values any_unary(const AtenCall& call) {
   const Dtype dtype = dtype_of(call, 0);
   return finished<formula>(call, dtype, call.value(0, compute_dtype(dtype)));
 }
 template <auto formula>
-Values any_binary(const Call& call) {
+Values any_binary(const AtenCall& call) {
   const Dtype dtype = call.promoted(0, 1);
   const Dtype wide = compute_dtype(dtype);
   return finished<formula>(call, dtype, call.value(0, wide), call.value(1, wide));
 }
 template <auto formula>
-Values any_ternary(const Call& call) {
+Values any_ternary(const AtenCall& call) {
   const Dtype dtype = c10::promoteTypes(call.promoted(0, 1), call.promoted(0, 2));
   const Dtype wide = compute_dtype(dtype);
   return finished<formula>(call, dtype, call.value(0, wide), call.value(1, wide), call.value(2, wide));

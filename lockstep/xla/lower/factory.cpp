@@ -7,20 +7,20 @@
 namespace lockstep::xla {
 namespace {
 
-Dtype dtype_at(const Call& call, int i, Dtype otherwise) {
+Dtype dtype_at(const AtenCall& call, int i, Dtype otherwise) {
   return call.is_none(i) ? otherwise : call.argument(i).toScalarType();
 }
 
-bool is_integer(const Call& call, int i) { return !call.argument(i).toScalar().isFloatingPoint(); }
+bool is_integer(const AtenCall& call, int i) { return !call.argument(i).toScalar().isFloatingPoint(); }
 
-int64_t steps_between(const Call& call, int start, int end, int step) {
+int64_t steps_between(const AtenCall& call, int start, int end, int step) {
   const double from = start < 0 ? 0 : call.number(start), by = step < 0 ? 1 : call.number(step);
   return static_cast<int64_t>(std::ceil((call.number(end) - from) / by));
 }
 
 /// Positions of the arguments; -1 where the function has none.
 template <int start, int end, int step, int dtype>
-Values arange(const Call& call) {
+Values arange(const AtenCall& call) {
   bool integers = is_integer(call, end);
   if constexpr (start >= 0) integers = integers && is_integer(call, start);
   if constexpr (step >= 0) integers = integers && is_integer(call, step);
@@ -34,26 +34,28 @@ Values arange(const Call& call) {
 }
 
 /// From both ends, so that both are exact.
-Values linspace(const Call& call) {  // start end steps dtype
+Values linspace(const AtenCall& call) {  // start end steps dtype
   const Dtype dtype = dtype_at(call, 3, c10::get_default_dtype_as_scalartype());
   const int64_t steps = call.integer(2);
   const Value start = call.scalar(0, at::kDouble), end = call.scalar(1, at::kDouble);
   if (steps <= 1) return {convert(broadcast(start, {steps}), dtype)};
-  const Value step = (end - start) / (steps - 1), place = iota(at::kDouble, {steps}, 0);
-  const Value from_end = end - step * (static_cast<double>(steps - 1) - place);
-  return {convert(select(compare("LT", place, static_cast<double>(steps / 2)), start + step * place, from_end), dtype)};
+  const Value step = (end - start) / (steps - 1), position = iota(at::kDouble, {steps}, 0);
+  const Value from_end = end - step * (static_cast<double>(steps - 1) - position);
+  return {convert(
+      select(compare(Comparison::LT, position, static_cast<double>(steps / 2)), start + step * position, from_end),
+      dtype)};
 }
 
 /// `columns` is the position of their number: the last of the sizes.
 template <int columns>
-Values eye(const Call& call) {
+Values eye(const AtenCall& call) {
   const Shape shape{call.integer(0), call.integer(columns)};
   const Dtype dtype = dtype_at(call, columns + 1, c10::get_default_dtype_as_scalartype());
-  return {convert(compare("EQ", iota(at::kLong, shape, 0), iota(at::kLong, shape, 1)), dtype)};
+  return {convert(compare(Comparison::EQ, iota(at::kLong, shape, 0), iota(at::kLong, shape, 1)), dtype)};
 }
 
-/// What LibTorch uses for gradients that are known to be zero: here the compiler finds that out.
-Values zeros(const Call& call) {  // size dtype
+/// LibTorch's marker of zero gradients; here plain zeros, which the compiler folds.
+Values zeros(const AtenCall& call) {  // size dtype
   return {fill(0, dtype_at(call, 1, c10::get_default_dtype_as_scalartype()), call.integers(0))};
 }
 
@@ -63,7 +65,7 @@ const Lowering kFactories[] = {
     {"arange.start", arange<0, 1, -1, 2>},
     {"arange.start_step", arange<0, 1, 2, 3>},
     {"linspace", linspace,
-     [](const Call& call) { return call.is_none(3) || is_float(call.argument(3).toScalarType()); }},
+     [](const AtenCall& call) { return call.is_none(3) || is_float(call.argument(3).toScalarType()); }},
     {"eye", eye<0>},
     {"eye.m", eye<1>},
 };

@@ -6,43 +6,43 @@ namespace {
 
 Value flat(const Value& a) { return reshape(a, {a->numel()}); }
 
-Values embedding(const Call& call) { return {take(call.value(0), call.value(1), 0)}; }
+Values embedding(const AtenCall& call) { return {take(call.value(0), call.value(1), 0)}; }
 
-Values embedding_gradient(const Call& call) {  // gradient indices num_weights padding_idx scale_grad_by_freq
+Values embedding_gradient(const AtenCall& call) {  // gradient indices num_weights padding_idx scale_grad_by_freq
   Value gradient = widened(call.value(0));
   const Value indices = call.value(1);
   if (call.integer(3) >= 0) {
-    const Value counts = compare("NE", indices, call.scalar(3, indices->dtype));
+    const Value counts = compare(Comparison::NE, indices, call.scalar(3, indices->dtype));
     gradient = select(broadcast_dims(counts, gradient->shape, all_dims(indices)), gradient, 0);
   }
   const Value table = fill(0, gradient->dtype, {call.integer(2), gradient->shape.back()});
-  return {convert(scatter("add", table, indices, gradient), dtype_of(call, 0))};
+  return {convert(scatter(Combiner::Add, table, indices, gradient), dtype_of(call, 0))};
 }
 
-Values index_select(const Call& call) {  // self dim index
+Values index_select(const AtenCall& call) {  // self dim index
   const Value a = call.value(0), index = call.value(2);
   if (rank(a) == 0) return {a};
   return {take(a, flat(index), wrap_dim(call.integer(1), rank(a)))};
 }
 
-Values gather(const Call& call) {  // self dim index sparse_grad
+Values gather(const AtenCall& call) {  // self dim index sparse_grad
   const Value a = at_least_one_dim(call.value(0)), index = at_least_one_dim(call.value(2));
   const Value address = addresses_along(index, wrap_dim(call.integer(1), rank(a)), a->shape);
   return {reshape(take(flat(a), address, 0), call.tensor(2).sizes())};
 }
 
-Values take_flat(const Call& call) {  // self index
+Values take_flat(const AtenCall& call) {  // self index
   const Value a = call.value(0);
   return {take(flat(a), from_end(call.value(1), a->numel()), 0)};
 }
 
-Values index(const Call& call) {
+Values index(const AtenCall& call) {
   const Value a = call.value(0);
   return {Advanced(call, 1, a).read(a)};
 }
 
-/// The one mask among the indices and the dimension where it begins; an undefined tensor for anything else.
-std::pair<at::Tensor, int64_t> only_mask(const Call& call) {
+/// The only mask among the indices and its first dimension; an undefined tensor if the indices are not one mask.
+std::pair<at::Tensor, int64_t> only_mask(const AtenCall& call) {
   std::pair<at::Tensor, int64_t> found{{}, 0};
   const auto indices = call.argument(1).toOptionalTensorVector();
   for (size_t dim = 0; dim < indices.size(); ++dim) {
@@ -53,15 +53,15 @@ std::pair<at::Tensor, int64_t> only_mask(const Call& call) {
   return found;
 }
 
-/// Masks decide how many values are written, which must be known: one for all.
-bool covers_index_put(const Call& call) {
+/// A mask determines the number of written values, which a program must know: only one value for all is covered.
+bool covers_index_put(const AtenCall& call) {
   return Advanced::covers(call, 1) || (only_mask(call).first.defined() && call.tensor(2).numel() == 1);
 }
 
-Values index_put(const Call& call) {  // self indices values accumulate
+Values index_put(const AtenCall& call) {  // self indices values accumulate
   const Value a = call.value(0), values = call.value(2, a->dtype);
   const auto [mask, first] = only_mask(call);
-  if (!mask.defined()) return {Advanced(call, 1, a).write(call.flag(3) ? "add" : "update", a, values)};
+  if (!mask.defined()) return {Advanced(call, 1, a).write(call.flag(3) ? Combiner::Add : Combiner::Update, a, values)};
   std::vector<int64_t> dims;
   for (int64_t dim = 0; dim < mask.dim(); ++dim) dims.push_back(first + dim);
   const Value value = reshape(values, {});
@@ -70,13 +70,13 @@ Values index_put(const Call& call) {  // self indices values accumulate
 
 const Lowering kIndexing[] = {
     {"embedding", embedding},
-    {"embedding_dense_backward", embedding_gradient, [](const Call& call) { return !call.flag(4); }},
-    // XLA has no sparse tensors: the gradient of a table is a table.
-    {"embedding_sparse_backward", embedding_gradient, [](const Call& call) { return !call.flag(4); }},
+    {"embedding_dense_backward", embedding_gradient, [](const AtenCall& call) { return !call.flag(4); }},
+    // XLA has no sparse tensors: the gradient of a table is dense.
+    {"embedding_sparse_backward", embedding_gradient, [](const AtenCall& call) { return !call.flag(4); }},
     {"index_select", index_select},
     {"gather", gather},
     {"take", take_flat},
-    {"index.Tensor", index, [](const Call& call) { return Advanced::covers(call, 1); }},
+    {"index.Tensor", index, [](const AtenCall& call) { return Advanced::covers(call, 1); }},
     {"index_put", index_put, covers_index_put},
     {"_index_put_impl", index_put, covers_index_put},
 };

@@ -11,17 +11,17 @@ Values reduced(const Value& loss, int64_t reduction, Dtype dtype) {
   return {convert(reduction == kMean ? total / loss->numel() : total, dtype)};
 }
 
-/// Losses of each element of input and target; `formula` may take the call for what else it has.
+/// Losses of each element of input and target; `formula` may take the call for the other arguments.
 template <auto formula, int reduction>
-Values elementwise_loss(const Call& call) {
+Values elementwise_loss(const AtenCall& call) {
   const Dtype dtype = call.promoted(0, 1);
   const Value a = call.value(0, compute_dtype(dtype)), target = call.value(1, compute_dtype(dtype));
   return reduced(formula(a, target, call), call.integer(reduction), dtype);
 }
 
-/// Their gradients: `formula` is the derivative of each element's loss.
+/// Gradients of elementwise losses: `formula` is the derivative of each element's loss.
 template <auto formula, int reduction>
-Values elementwise_loss_gradient(const Call& call) {  // gradient input target ...
+Values elementwise_loss_gradient(const AtenCall& call) {  // gradient input target ...
   const Dtype dtype = call.promoted(1, 2);
   const Dtype wide = compute_dtype(dtype);
   const Value a = call.value(1, wide), target = call.value(2, wide);
@@ -30,49 +30,49 @@ Values elementwise_loss_gradient(const Call& call) {  // gradient input target .
   return {convert(slope * call.value(0, wide), dtype)};
 }
 
-Value squared_error(Value a, Value target, const Call&) { return square(a - target); }
-Value squared_error_slope(Value a, Value target, const Call&) { return (a - target) * 2; }
+Value squared_error(Value a, Value target, const AtenCall&) { return square(a - target); }
+Value squared_error_slope(Value a, Value target, const AtenCall&) { return (a - target) * 2; }
 
-Value smooth_l1(Value a, Value target, const Call& call) {
+Value smooth_l1(Value a, Value target, const AtenCall& call) {
   const Value distance = abs(a - target);
   if (call.number(3) == 0) return distance;
   const Value beta = call.scalar(3, a->dtype);
-  return select(compare("LT", distance, beta), square(distance) * 0.5 / beta, distance - beta * 0.5);
+  return select(compare(Comparison::LT, distance, beta), square(distance) * 0.5 / beta, distance - beta * 0.5);
 }
 /// The sign of `a`: 0 for 0.
 Value direction(const Value& a) {
-  return convert(compare("GT", a, 0), a->dtype) - convert(compare("LT", a, 0), a->dtype);
+  return convert(compare(Comparison::GT, a, 0), a->dtype) - convert(compare(Comparison::LT, a, 0), a->dtype);
 }
-Value smooth_l1_slope(Value a, Value target, const Call& call) {
+Value smooth_l1_slope(Value a, Value target, const AtenCall& call) {
   const Value difference = a - target;
   if (call.number(4) == 0) return direction(difference);
   const Value beta = call.scalar(4, a->dtype);
-  return select(compare("LT", abs(difference), beta), difference / beta, direction(difference));
+  return select(compare(Comparison::LT, abs(difference), beta), difference / beta, direction(difference));
 }
 
-Value huber(Value a, Value target, const Call& call) {
+Value huber(Value a, Value target, const AtenCall& call) {
   const Value distance = abs(a - target), delta = call.scalar(3, a->dtype);
-  return select(compare("LE", distance, delta), square(distance) * 0.5, delta * (distance - delta * 0.5));
+  return select(compare(Comparison::LE, distance, delta), square(distance) * 0.5, delta * (distance - delta * 0.5));
 }
-Value huber_slope(Value a, Value target, const Call& call) {
+Value huber_slope(Value a, Value target, const AtenCall& call) {
   const Value delta = call.scalar(4, a->dtype);
   return minimum(maximum(a - target, -delta), delta);
 }
 
-Value soft_margin(Value a, Value target, const Call&) { return log1p(exp(-(a * target))); }
-Value soft_margin_slope(Value a, Value target, const Call&) { return -target * sigmoid(-(a * target)); }
+Value soft_margin(Value a, Value target, const AtenCall&) { return log1p(exp(-(a * target))); }
+Value soft_margin_slope(Value a, Value target, const AtenCall&) { return -target * sigmoid(-(a * target)); }
 
-Value weighted(Value loss, const Call& call, int weight) {
+Value weighted(Value loss, const AtenCall& call, int weight) {
   return call.has(weight) ? loss * call.value(weight, loss->dtype) : loss;
 }
-Value cross_entropy(Value a, Value target, const Call& call) {
+Value cross_entropy(Value a, Value target, const AtenCall& call) {
   const Value yes = maximum(log(a), -100), no = maximum(log1p(-a), -100);
   return weighted((target - 1) * no - target * yes, call, 2);
 }
-Value cross_entropy_slope(Value a, Value target, const Call& call) {
+Value cross_entropy_slope(Value a, Value target, const AtenCall& call) {
   return weighted((a - target) / maximum((1 - a) * a, 1e-12), call, 3);
 }
-Value cross_entropy_of_logits(Value a, Value target, const Call& call) {
+Value cross_entropy_of_logits(Value a, Value target, const AtenCall& call) {
   const Value softened = log1p(exp(-abs(a))) + maximum(-a, 0);
   if (!call.has(3)) return weighted((1 - target) * a + softened, call, 2);
   const Value positive = (call.value(3, a->dtype) - 1) * target + 1;
@@ -82,7 +82,7 @@ Value cross_entropy_of_logits(Value a, Value target, const Call& call) {
 /// Class scores as [batch, classes, positions]; targets as [batch, positions].
 struct Classified {
   Value scores, target;
-  /// Where the class is the target's.
+  /// Whether the class is that of the target.
   Value hit;
 
   Classified(const Value& a, const Value& labels) {
@@ -92,19 +92,19 @@ struct Classified {
     for (int64_t dim = 2; dim < rank(a); ++dim) positions *= a->shape[dim];
     scores = reshape(widened(a), {batch, classes, positions});
     target = reshape(labels, {batch, positions});
-    hit = compare("EQ", broadcast_dims(target, scores->shape, {0, 2}), iota(target->dtype, scores->shape, 1));
+    hit = compare(Comparison::EQ, broadcast_dims(target, scores->shape, {0, 2}), iota(target->dtype, scores->shape, 1));
   }
 
-  /// What each target counts: the weight of its class, nothing where it is to be ignored.
-  Value weights(const Call& call, int class_weights, int ignored) const {
-    const Value counts = compare("NE", target, call.scalar(ignored, target->dtype));
+  /// The weight of each target: that of its class, 0 for ignored ones.
+  Value weights(const AtenCall& call, int class_weights, int ignored) const {
+    const Value counts = compare(Comparison::NE, target, call.scalar(ignored, target->dtype));
     if (!call.has(class_weights)) return convert(counts, scores->dtype);
     const Value each = broadcast_dims(call.value(class_weights, scores->dtype), scores->shape, {1});
     return select(counts, sum(select(hit, each, 0), {1}), 0);
   }
 };
 
-Values likelihood(const Call& call) {  // self target weight reduction ignore_index
+Values likelihood(const AtenCall& call) {  // self target weight reduction ignore_index
   const Classified of(call.value(0), call.value(1));
   const Value weights = of.weights(call, 2, 4);
   const Value losses = -(sum(select(of.hit, of.scores, 0), {1}) * weights);
@@ -115,7 +115,7 @@ Values likelihood(const Call& call) {  // self target weight reduction ignore_in
   return {convert(reduction == kMean ? loss / weight : loss, dtype), convert(weight, dtype)};
 }
 
-Values likelihood_gradient(const Call& call) {  // gradient self target weight reduction ignore_index total_weight
+Values likelihood_gradient(const AtenCall& call) {  // gradient self target weight reduction ignore_index total_weight
   const Classified of(call.value(1), call.value(2));
   Value gradient = widened(call.value(0));
   if (call.integer(4) == kNone) gradient = reshape(gradient, of.target->shape);

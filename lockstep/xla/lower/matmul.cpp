@@ -11,13 +11,13 @@ Value outer_product(Value a, Value b) { return dot(std::move(a), std::move(b), {
 Value sum_of_products(Value a, Value b) { return dot(std::move(a), std::move(b), {}, {}, {0, 2}, {0, 1}); }
 
 template <Value (*product_of)(Value, Value)>
-Values product(const Call& call) {
+Values matmul_of(const AtenCall& call) {
   return {product_of(call.value(0), call.value(1))};
 }
 
-/// beta * self + alpha * product; where beta is 0 nothing of self counts, not even NaN.
+/// beta * self + alpha * product; if beta is 0, self is ignored, NaN included.
 template <Value (*product_of)(Value, Value)>
-Value affine(const Call& call) {  // self a b beta alpha
+Value affine(const AtenCall& call) {  // self a b beta alpha
   Value result = product_of(call.value(1), call.value(2));
   if (call.number(4) != 1) result = result * call.scalar(4, result->dtype);
   if (call.number(3) == 0) return result;
@@ -26,13 +26,13 @@ Value affine(const Call& call) {  // self a b beta alpha
   return result + broadcast(self, result->shape);
 }
 template <Value (*product_of)(Value, Value)>
-Values affine_product(const Call& call) {
+Values affine_product(const AtenCall& call) {
   return {affine<product_of>(call)};
 }
 
-/// LibTorch's products of three tensors, the heart of bilinear layers: dimensions of size 1 are inserted, and the
-/// product of all three is summed along some dimensions.
-Values trilinear(const Call& call) {  // i1 i2 i3 expand1 expand2 expand3 sumdim unroll_dim
+/// The product of three tensors in bilinear layers: dimensions of size 1 are inserted, and the product is summed along
+/// some dimensions.
+Values trilinear(const AtenCall& call) {  // i1 i2 i3 expand1 expand2 expand3 sumdim unroll_dim
   Value result;
   for (int i = 0; i < 3; ++i) {
     Value factor = call.value(i);
@@ -46,11 +46,11 @@ Values trilinear(const Call& call) {  // i1 i2 i3 expand1 expand2 expand3 sumdim
 }
 
 const Lowering kProducts[] = {
-    {"mm", product<matrix_product>},
-    {"bmm", product<batch_product>},
-    {"mv", product<matrix_vector>},
-    {"dot", product<inner_product>},
-    {"vdot", product<inner_product>},
+    {"mm", matmul_of<matrix_product>},
+    {"bmm", matmul_of<batch_product>},
+    {"mv", matmul_of<matrix_vector>},
+    {"dot", matmul_of<inner_product>},
+    {"vdot", matmul_of<inner_product>},
     {"addmm", affine_product<matrix_product>},
     {"baddbmm", affine_product<batch_product>},
     {"addmv", affine_product<matrix_vector>},

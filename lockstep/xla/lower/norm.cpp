@@ -14,7 +14,7 @@ std::vector<int64_t> range(int64_t begin, int64_t end) {
 struct Normal {
   /// `a` with mean 0 and deviation 1 along some dimensions.
   Value value;
-  /// With those dimensions kept as 1.
+  /// With size 1 in those dimensions.
   Value mean, inverse;
 };
 Normal normalize(const Value& a, Ints dims, const Value& eps) {
@@ -25,7 +25,7 @@ Normal normalize(const Value& a, Ints dims, const Value& eps) {
   return {centred * inverse, mean, inverse};
 }
 
-/// The gradient of what was normalized, from that of the result.
+/// The gradient of the input from that of the normalized values.
 Value normalize_gradient(const Value& gradient, const Value& normal, const Value& inverse, Ints dims) {
   const double count = static_cast<double>(product(gradient->shape, dims));
   const Value mean = sum(gradient, dims, true) / count;
@@ -33,7 +33,7 @@ Value normalize_gradient(const Value& gradient, const Value& normal, const Value
   return inverse * (gradient - mean - normal * along_normal);
 }
 
-Values layer_norm(const Call& call) {  // input normalized_shape weight bias eps
+Values layer_norm(const AtenCall& call) {  // input normalized_shape weight bias eps
   const Value a = widened(call.value(0));
   const int64_t inner = static_cast<int64_t>(call.integers(1).size());
   const Normal normal = normalize(a, range(rank(a) - inner, rank(a)), call.scalar(4, a->dtype));
@@ -43,7 +43,7 @@ Values layer_norm(const Call& call) {  // input normalized_shape weight bias eps
   return {convert(result, dtype_of(call, 0)), normal.mean, normal.inverse};
 }
 
-Values layer_norm_backward(const Call& call) {  // gradient input normalized_shape mean rstd weight bias output_mask
+Values layer_norm_backward(const AtenCall& call) {  // gradient input normalized_shape mean rstd weight bias output_mask
   const Value gradient = widened(call.value(0)), a = widened(call.value(1));
   const Value inverse = call.value(4, a->dtype);
   const Value normal = (a - call.value(3, a->dtype)) * inverse;
@@ -62,7 +62,7 @@ Values layer_norm_backward(const Call& call) {  // gradient input normalized_sha
 /// [batch, groups, channels of a group, positions].
 struct Groups {
   int64_t batch, channels, positions, groups;
-  Groups(const Call& call, int first)
+  Groups(const AtenCall& call, int first)
       : batch(call.integer(first)),
         channels(call.integer(first + 1)),
         positions(call.integer(first + 2)),
@@ -72,7 +72,7 @@ struct Groups {
   Value parameters(const Value& a) const { return reshape(a, {1, groups, channels / groups, 1}); }
 };
 
-Values group_norm(const Call& call) {  // input weight bias N C HxW group eps
+Values group_norm(const AtenCall& call) {  // input weight bias N C HxW group eps
   const Value a = widened(call.value(0));
   const Groups groups(call, 3);
   const Normal normal = normalize(groups.apart(a), {2, 3}, call.scalar(7, a->dtype));
@@ -84,7 +84,7 @@ Values group_norm(const Call& call) {  // input weight bias N C HxW group eps
           reshape(normal.inverse, statistics)};
 }
 
-Values group_norm_backward(const Call& call) {  // gradient input mean rstd weight N C HxW group output_mask
+Values group_norm_backward(const AtenCall& call) {  // gradient input mean rstd weight N C HxW group output_mask
   const Groups groups(call, 5);
   const Value gradient = groups.apart(widened(call.value(0))), a = groups.apart(widened(call.value(1)));
   const Value inverse = groups.statistics(call.value(3, a->dtype));

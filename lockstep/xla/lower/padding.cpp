@@ -26,7 +26,7 @@ struct Reflection {
   static Value high(const Value& a, int64_t dim, int64_t count) {
     return reverse(piece(a, dim, a->shape[dim] - 1 - count, count), {dim});
   }
-  /// Where the gradients of the padding go.
+  /// The elements that the gradients of the padding belong to.
   static Value low_gradient(const Value& edge, int64_t dim, int64_t length) {
     return placed(reverse(edge, {dim}), dim, 1, length);
   }
@@ -55,7 +55,7 @@ struct Replication {
 
 /// `padding` lists low and high of the last dimension, then of the one before, ...
 template <typename Edge>
-Values padded(const Call& call) {  // self padding
+Values padded(const AtenCall& call) {  // self padding
   Value a = call.value(0);
   const std::vector<int64_t> padding = call.integers(1);
   for (size_t i = 0; i < padding.size() / 2; ++i) {
@@ -70,7 +70,7 @@ Values padded(const Call& call) {  // self padding
 }
 
 template <typename Edge>
-Values padded_gradient(const Call& call) {  // gradient self padding
+Values padded_gradient(const AtenCall& call) {  // gradient self padding
   Value gradient = call.value(0);
   const std::vector<int64_t> padding = call.integers(2);
   for (size_t i = 0; i < padding.size() / 2; ++i) {
@@ -84,14 +84,14 @@ Values padded_gradient(const Call& call) {  // gradient self padding
   return {gradient};
 }
 
-/// Padding that cuts off instead is left to the CPU.
+/// Negative padding runs on the CPU.
 template <int padding>
-bool only_adds(const Call& call) {
+bool only_adds(const AtenCall& call) {
   const std::vector<int64_t> amounts = call.integers(padding);
   return std::all_of(amounts.begin(), amounts.end(), [](int64_t amount) { return amount >= 0; });
 }
 
-Values constant_pad(const Call& call) {  // self pad value
+Values constant_pad(const AtenCall& call) {  // self pad value
   const Value a = call.value(0);
   const std::vector<int64_t> padding = call.integers(1);
   Shape low(a->shape.size(), 0), high = low;

@@ -5,9 +5,11 @@
 namespace lockstep::xla {
 namespace {
 
-std::vector<int64_t> dims_at(const Call& call, int i, const Value& a) { return wrap_dims(call.integers(i), rank(a)); }
+std::vector<int64_t> dims_at(const AtenCall& call, int i, const Value& a) {
+  return wrap_dims(call.integers(i), rank(a));
+}
 
-Dtype given_dtype(const Call& call, int i, Dtype otherwise) {
+Dtype given_dtype(const AtenCall& call, int i, Dtype otherwise) {
   return call.is_none(i) ? otherwise : call.argument(i).toScalarType();
 }
 /// Sums and products of integers are int64.
@@ -22,7 +24,7 @@ struct FoldPlan {
 };
 
 template <FoldPlan plan>
-Values folded(const Call& call) {
+Values folded(const AtenCall& call) {
   const Dtype dtype = given_dtype(call, plan.dtype, accumulated(dtype_of(call, 0)));
   const Value a = call.value(0, compute_dtype(dtype));
   std::vector<int64_t> dims = all_dims(a);
@@ -35,53 +37,53 @@ Values folded(const Call& call) {
   }
   bool keep_dims = false;
   if constexpr (plan.keep_dims >= 0) keep_dims = call.flag(plan.keep_dims);
-  Value result = reduce(plan.fold == Fold::Product ? "multiply" : "add", a, dims, keep_dims);
+  Value result = reduce(plan.fold == Fold::Product ? Combiner::Multiply : Combiner::Add, a, dims, keep_dims);
   if (plan.fold == Fold::Mean) result = result / product(a->shape, dims);
   return {convert(result, dtype)};
 }
 
-const char* extreme_kind(const Value& a, bool greatest) {
-  if (a->dtype == at::kBool) return greatest ? "or" : "and";
-  return greatest ? "maximum" : "minimum";
+Combiner extreme_combiner(const Value& a, bool greatest) {
+  if (a->dtype == at::kBool) return greatest ? Combiner::Or : Combiner::And;
+  return greatest ? Combiner::Maximum : Combiner::Minimum;
 }
 Value extreme(const Value& a, bool greatest, Ints dims, bool keep_dims) {
-  return reduce(extreme_kind(a, greatest), a, dims, keep_dims);
+  return reduce(extreme_combiner(a, greatest), a, dims, keep_dims);
 }
 
-/// Where the first maximum or minimum along `dim` is; the first NaN where there is one.
+/// The index of the first maximum or minimum along `dim`, or of the first NaN if there is one.
 Value extreme_index(const Value& a, bool greatest, int64_t dim, bool keep_dims) {
-  Value found = compare("EQ", a, extreme(a, greatest, {dim}, true));
+  Value found = compare(Comparison::EQ, a, extreme(a, greatest, {dim}, true));
   if (is_float(a->dtype)) found = either(found, is_nan(a));
-  const Value place = iota(at::kLong, a->shape, dim);
-  return reduce("minimum", select(found, place, static_cast<double>(a->shape[dim])), {dim}, keep_dims);
+  const Value position = iota(at::kLong, a->shape, dim);
+  return reduce(Combiner::Minimum, select(found, position, static_cast<double>(a->shape[dim])), {dim}, keep_dims);
 }
 
 template <bool greatest>
-Values extreme_of_all(const Call& call) {
+Values extreme_of_all(const AtenCall& call) {
   const Value a = call.value(0);
   return {extreme(a, greatest, all_dims(a), false)};
 }
 template <bool greatest>
-Values extreme_of_dims(const Call& call) {
+Values extreme_of_dims(const AtenCall& call) {
   const Value a = call.value(0);
   return {extreme(a, greatest, dims_at(call, 1, a), call.flag(2))};
 }
 template <bool greatest>
-Values extreme_with_index(const Call& call) {
+Values extreme_with_index(const AtenCall& call) {
   const Value a = call.value(0);
   if (rank(a) == 0) return {a, fill_integer(0, at::kLong, {})};
   const int64_t dim = wrap_dim(call.integer(1), rank(a));
   return {extreme(a, greatest, {dim}, call.flag(2)), extreme_index(a, greatest, dim, call.flag(2))};
 }
 template <bool greatest>
-Values index_of_extreme(const Call& call) {
+Values index_of_extreme(const AtenCall& call) {
   const Value a = call.value(0);
   if (rank(a) == 0) return {fill_integer(0, at::kLong, {})};
   if (!call.is_none(1)) return {extreme_index(a, greatest, wrap_dim(call.integer(1), rank(a)), call.flag(2))};
   const Value index = extreme_index(reshape(a, {a->numel()}), greatest, 0, false);
   return {call.flag(2) ? reshape(index, Shape(a->shape.size(), 1)) : index};
 }
-Values both_extremes(const Call& call) {
+Values both_extremes(const AtenCall& call) {
   const Value a = call.value(0);
   std::vector<int64_t> dims = all_dims(a);
   if (!call.is_none(1)) dims = wrap_dims({call.integer(1)}, rank(a));
@@ -94,26 +96,26 @@ Values both_extremes(const Call& call) {
 }
 
 /// Bytes stay bytes, everything else becomes bool.
-Values quantified(const Call& call, const char* kind, Ints dims, bool keep_dims) {
+Values quantified(const AtenCall& call, Combiner combiner, Ints dims, bool keep_dims) {
   const Dtype dtype = dtype_of(call, 0);
-  return {convert(reduce(kind, call.value(0, at::kBool), dims, keep_dims), dtype == at::kByte ? dtype : at::kBool)};
+  return {convert(reduce(combiner, call.value(0, at::kBool), dims, keep_dims), dtype == at::kByte ? dtype : at::kBool)};
 }
 template <bool all>
-Values quantified_all(const Call& call) {
-  return quantified(call, all ? "and" : "or", all_dims(call.value(0)), false);
+Values quantified_all(const AtenCall& call) {
+  return quantified(call, all ? Combiner::And : Combiner::Or, all_dims(call.value(0)), false);
 }
 template <bool all>
-Values quantified_dims(const Call& call) {
+Values quantified_dims(const AtenCall& call) {
   const int64_t rank = call.tensor(0).dim();
   const std::vector<int64_t> dims = call.argument(1).isInt() ? std::vector<int64_t>{call.integer(1)} : call.integers(1);
-  return quantified(call, all ? "and" : "or", wrap_dims(dims, rank), call.flag(2));
+  return quantified(call, all ? Combiner::And : Combiner::Or, wrap_dims(dims, rank), call.flag(2));
 }
 
 struct Moments {
   Value mean, variance;
 };
-/// In the dtype that is computed in.
-Moments moments(const Call& call) {  // self dim correction keepdim
+/// In the compute dtype.
+Moments moments(const AtenCall& call) {  // self dim correction keepdim
   const Value a = widened(call.value(0));
   const std::vector<int64_t> dims = dims_at(call, 1, a);
   const double count = static_cast<double>(product(a->shape, dims));
@@ -127,7 +129,7 @@ Value vector_norm(const Value& a, double p, Ints dims, bool keep_dims) {
   if (p == 2) return sqrt(sum(square(a), dims, keep_dims));
   const Value size = abs(a);
   if (p == 1) return sum(size, dims, keep_dims);
-  if (p == 0) return sum(convert(compare("NE", a, 0), a->dtype), dims, keep_dims);
+  if (p == 0) return sum(convert(compare(Comparison::NE, a, 0), a->dtype), dims, keep_dims);
   if (std::isinf(p)) return extreme(size, p > 0, dims, keep_dims);
   return power(sum(power(size, number_like(p, a)), dims, keep_dims), number_like(1 / p, a));
 }
@@ -136,7 +138,7 @@ struct NormPlan {
   int dims = -1, keep_dims = -1, dtype = -1;
 };
 template <NormPlan plan>
-Values norm(const Call& call) {
+Values norm(const AtenCall& call) {
   Dtype dtype = floating(dtype_of(call, 0));
   if constexpr (plan.dtype >= 0) dtype = given_dtype(call, plan.dtype, dtype);
   const Value a = call.value(0, compute_dtype(dtype));
@@ -149,7 +151,7 @@ Values norm(const Call& call) {
 
 /// Running sums or products: a window that ends at each element and reaches back over the whole row.
 template <bool multiply>
-Values scan(const Call& call) {  // self dim dtype
+Values scan(const AtenCall& call) {  // self dim dtype
   const Dtype dtype = given_dtype(call, 2, accumulated(dtype_of(call, 0)));
   const Value a = call.value(0, compute_dtype(dtype));
   if (rank(a) == 0 || a->numel() == 0) return {convert(a, dtype)};
@@ -158,24 +160,25 @@ Values scan(const Call& call) {  // self dim dtype
   Window window{ones, ones, zeros, zeros, {}};
   window.size[dim] = a->shape[dim];
   window.low[dim] = a->shape[dim] - 1;
-  return {convert(reduce_window(multiply ? "multiply" : "add", a, multiply ? 1 : 0, window, a->shape), dtype)};
+  return {convert(reduce_window(multiply ? Combiner::Multiply : Combiner::Add, a, multiply ? 1 : 0, window, a->shape),
+                  dtype)};
 }
 
-Values count_nonzero(const Call& call) {
+Values count_nonzero(const AtenCall& call) {
   const Value a = call.value(0);
-  return {sum(convert(compare("NE", a, 0), at::kLong), dims_at(call, 1, a))};
+  return {sum(convert(compare(Comparison::NE, a, 0), at::kLong), dims_at(call, 1, a))};
 }
 
-Values sum_of_numbers(const Call& call) {  // nansum: self dim keepdim dtype
+Values sum_of_numbers(const AtenCall& call) {  // nansum: self dim keepdim dtype
   const Dtype dtype = given_dtype(call, 3, accumulated(dtype_of(call, 0)));
   const Value a = call.value(0, compute_dtype(dtype));
   const Value counted = is_float(a->dtype) ? select(is_nan(a), 0, a) : a;
   return {convert(sum(counted, dims_at(call, 1, a), call.flag(2)), dtype)};
 }
 
-Values trace(const Call& call) {
+Values trace(const AtenCall& call) {
   const Value a = call.value(0, accumulated(dtype_of(call, 0)));
-  const Value diagonal = compare("EQ", iota(at::kLong, a->shape, 0), iota(at::kLong, a->shape, 1));
+  const Value diagonal = compare(Comparison::EQ, iota(at::kLong, a->shape, 0), iota(at::kLong, a->shape, 1));
   return {sum(select(diagonal, a, 0), {0, 1})};
 }
 
@@ -204,16 +207,17 @@ const Lowering kReductions[] = {
     {"all", quantified_all<true>},
     {"all.dim", quantified_dims<true>},
     {"all.dims", quantified_dims<true>},
-    {"var.correction", [](const Call& call) -> Values { return {convert(moments(call).variance, dtype_of(call, 0))}; }},
+    {"var.correction",
+     [](const AtenCall& call) -> Values { return {convert(moments(call).variance, dtype_of(call, 0))}; }},
     {"std.correction",
-     [](const Call& call) -> Values { return {convert(sqrt(moments(call).variance), dtype_of(call, 0))}; }},
+     [](const AtenCall& call) -> Values { return {convert(sqrt(moments(call).variance), dtype_of(call, 0))}; }},
     {"var_mean.correction",
-     [](const Call& call) -> Values {
+     [](const AtenCall& call) -> Values {
        const auto [mean, variance] = moments(call);
        return {convert(variance, dtype_of(call, 0)), convert(mean, dtype_of(call, 0))};
      }},
     {"std_mean.correction",
-     [](const Call& call) -> Values {
+     [](const AtenCall& call) -> Values {
        const auto [mean, variance] = moments(call);
        return {convert(sqrt(variance), dtype_of(call, 0)), convert(mean, dtype_of(call, 0))};
      }},

@@ -1,12 +1,11 @@
 #include <optional>
 
 #include "lockstep/xla/lower/expression.h"
-#include "lockstep/xla/lower/pooling.h"
 
 namespace lockstep::xla {
 namespace {
 
-/// One dimension that is resized, and the scale that was asked for, if one was.
+/// One resized dimension, and the requested scale, if any.
 struct Resizing {
   int64_t from, to;
   std::optional<double> scale;
@@ -15,27 +14,27 @@ struct Resizing {
   double step() const { return scale && *scale > 0 ? 1 / *scale : static_cast<double>(from) / static_cast<double>(to); }
 };
 
-/// Of the last dimensions; the scales of the call begin at position `scales`.
-Resizing resizing(const Call& call, int scales, int64_t i, int64_t from, int64_t to) {
+/// Dimension `i` of the resized ones; the scales of the call begin at position `scales`.
+Resizing resizing(const AtenCall& call, int scales, int64_t i, int64_t from, int64_t to) {
   const int at = scales + static_cast<int>(i);
   return {from, to, call.is_none(at) ? std::nullopt : std::optional(call.number(at))};
 }
 
 enum class Sampling { Nearest, NearestExact, Linear };
 
-/// Which element of the source each one of the result is, as LibTorch rounds it: in float32.
+/// The source index of each element of the result, rounded in float32 as LibTorch does.
 Value nearest(const Resizing& size, bool exact) {
-  const Value place = iota(at::kFloat, {size.to}, 0);
-  const Value source = floor((exact ? place + 0.5 : place) * size.step());
+  const Value position = iota(at::kFloat, {size.to}, 0);
+  const Value source = floor((exact ? position + 0.5 : position) * size.step());
   return convert(minimum(source, static_cast<double>(size.from - 1)), at::kLong);
 }
 
 /// Each row blends two neighbours of the source: [to, from].
 Value blending_matrix(const Resizing& size, bool align_corners, Dtype dtype) {
   const Shape shape{size.to, size.from};
-  const Value place = iota(dtype, shape, 0);
+  const Value position = iota(dtype, shape, 0);
   const double corners = size.to > 1 ? static_cast<double>(size.from - 1) / static_cast<double>(size.to - 1) : 0;
-  const Value source = align_corners ? place * corners : maximum((place + 0.5) * size.step() - 0.5, 0);
+  const Value source = align_corners ? position * corners : maximum((position + 0.5) * size.step() - 0.5, 0);
   const Value within = minimum(source, static_cast<double>(size.from - 1));
   return maximum(1 - abs(within - iota(dtype, shape, 1)), 0);
 }
@@ -44,13 +43,13 @@ Value blending_matrix(const Resizing& size, bool align_corners, Dtype dtype) {
 Value picking_matrix(const Resizing& size, bool exact, Dtype dtype) {
   const Shape shape{size.to, size.from};
   const Value source = broadcast_dims(nearest(size, exact), shape, {0});
-  return convert(compare("EQ", source, iota(at::kLong, shape, 1)), dtype);
+  return convert(compare(Comparison::EQ, source, iota(at::kLong, shape, 1)), dtype);
 }
 
 bool is_linear(Sampling sampling) { return sampling == Sampling::Linear; }
 
 template <Sampling sampling, int64_t dims>
-Values upsample(const Call& call) {  // self output_size [align_corners] scales...
+Values upsample(const AtenCall& call) {  // self output_size [align_corners] scales...
   Value a = widened(call.value(0));
   const std::vector<int64_t> to = call.integers(1);
   for (int64_t i = 0; i < dims; ++i) {
@@ -64,7 +63,7 @@ Values upsample(const Call& call) {  // self output_size [align_corners] scales.
 }
 
 template <Sampling sampling, int64_t dims>
-Values upsample_gradient(const Call& call) {  // gradient output_size input_size [align_corners] scales...
+Values upsample_gradient(const AtenCall& call) {  // gradient output_size input_size [align_corners] scales...
   Value gradient = widened(call.value(0));
   const std::vector<int64_t> to = call.integers(1), from = call.integers(2);
   for (int64_t i = 0; i < dims; ++i) {

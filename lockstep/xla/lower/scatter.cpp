@@ -1,3 +1,4 @@
+#include <optional>
 #include <string_view>
 
 #include "lockstep/xla/lower/addresses.h"
@@ -6,98 +7,108 @@
 namespace lockstep::xla {
 namespace {
 
-/// How LibTorch's words for combining are spelled here; null for what is not covered.
-const char* combination(std::string_view word) {
-  if (word == "add" || word == "sum") return "add";
-  if (word == "multiply" || word == "prod") return "multiply";
-  if (word == "amax") return "maximum";
-  if (word == "amin") return "minimum";
-  return nullptr;
+/// The combiner for LibTorch's `reduce` argument; nothing for one that is not covered.
+std::optional<Combiner> combiner_named(std::string_view word) {
+  if (word == "add" || word == "sum") return Combiner::Add;
+  if (word == "multiply" || word == "prod") return Combiner::Multiply;
+  if (word == "amax") return Combiner::Maximum;
+  if (word == "amin") return Combiner::Minimum;
+  return std::nullopt;
 }
 
 /// Combines `source` with the elements of `self` that `index` names along a dimension.
-Values scattered(const Call& call, const char* kind, Value source) {  // self dim index ...
+Values scattered(const AtenCall& call, Combiner combiner, Value source) {  // self dim index ...
   const Value self = at_least_one_dim(call.value(0)), index = at_least_one_dim(call.value(2));
   if (index->numel() == 0) return {call.value(0)};
   source =
       rank(source) == 0 ? broadcast(source, index->shape) : slice(source, Shape(source->shape.size(), 0), index->shape);
   const Value address = addresses_along(index, wrap_dim(call.integer(1), rank(self)), self->shape);
-  const Value flat = scatter(kind, reshape(self, {self->numel()}), reshape(address, {address->numel()}),
+  const Value flat = scatter(combiner, reshape(self, {self->numel()}), reshape(address, {address->numel()}),
                              reshape(source, {source->numel()}));
   return {reshape(flat, call.tensor(0).sizes())};
 }
 
 template <int reduce>
-const char* kind_at(const Call& call) {
-  return combination(call.argument(reduce).toStringRef());
+std::optional<Combiner> combiner_at(const AtenCall& call) {
+  return combiner_named(call.argument(reduce).toStringRef());
 }
 template <int reduce>
-bool covers_kind(const Call& call) {
-  return kind_at<reduce>(call) != nullptr;
+bool covers_combiner(const AtenCall& call) {
+  return combiner_at<reduce>(call).has_value();
 }
-bool covers_reduce(const Call& call) { return kind_at<4>(call) != nullptr && call.flag(5); }
+bool covers_reduce(const AtenCall& call) { return combiner_at<4>(call).has_value() && call.flag(5); }
 
-Values scatter_source(const Call& call) { return scattered(call, "update", call.value(3, dtype_of(call, 0))); }
-Values scatter_number(const Call& call) { return scattered(call, "update", call.scalar(3, dtype_of(call, 0))); }
-Values scatter_add(const Call& call) { return scattered(call, "add", call.value(3, dtype_of(call, 0))); }
-Values scatter_reduce(const Call& call) { return scattered(call, kind_at<4>(call), call.value(3, dtype_of(call, 0))); }
-Values scatter_reduce_number(const Call& call) {
-  return scattered(call, kind_at<4>(call), call.scalar(3, dtype_of(call, 0)));
+Values scatter_source(const AtenCall& call) {
+  return scattered(call, Combiner::Update, call.value(3, dtype_of(call, 0)));
+}
+Values scatter_number(const AtenCall& call) {
+  return scattered(call, Combiner::Update, call.scalar(3, dtype_of(call, 0)));
+}
+Values scatter_add(const AtenCall& call) { return scattered(call, Combiner::Add, call.value(3, dtype_of(call, 0))); }
+Values scatter_reduce(const AtenCall& call) {
+  return scattered(call, *combiner_at<4>(call), call.value(3, dtype_of(call, 0)));
+}
+Values scatter_reduce_number(const AtenCall& call) {
+  return scattered(call, *combiner_at<4>(call), call.scalar(3, dtype_of(call, 0)));
 }
 
 /// Combines whole slices with those of `self` that a list names; `source` has one for each, or is one number.
-Value combined_slices(const Call& call, const char* kind, Value source) {  // self dim index ...
+Value combined_slices(const AtenCall& call, Combiner combiner, Value source) {  // self dim index ...
   const Value self = at_least_one_dim(call.value(0)), index = at_least_one_dim(call.value(2));
   const int64_t dim = wrap_dim(call.integer(1), rank(self));
   Shape shape = to_front(self, dim)->shape;
   shape[0] = index->numel();
   const Value updates = rank(source) == 0 ? broadcast(source, shape) : to_front(source, dim);
-  return reshape(to_back(scatter(kind, to_front(self, dim), index, updates), dim), call.tensor(0).sizes());
+  return reshape(to_back(scatter(combiner, to_front(self, dim), index, updates), dim), call.tensor(0).sizes());
 }
 
-Values index_add(const Call& call) {  // self dim index source alpha
+Values index_add(const AtenCall& call) {  // self dim index source alpha
   const Value source = call.value(3, dtype_of(call, 0));
-  return {combined_slices(call, "add", call.number(4) == 1 ? source : source * call.scalar(4, source->dtype))};
+  return {combined_slices(call, Combiner::Add, call.number(4) == 1 ? source : source * call.scalar(4, source->dtype))};
 }
-Values index_copy(const Call& call) { return {combined_slices(call, "update", call.value(3, dtype_of(call, 0)))}; }
-Values index_fill(const Call& call) {  // self dim index value
+Values index_copy(const AtenCall& call) {
+  return {combined_slices(call, Combiner::Update, call.value(3, dtype_of(call, 0)))};
+}
+Values index_fill(const AtenCall& call) {  // self dim index value
   const Dtype dtype = dtype_of(call, 0);
-  return {combined_slices(call, "update", call.argument(3).isTensor() ? call.value(3, dtype) : call.scalar(3, dtype))};
+  return {combined_slices(call, Combiner::Update,
+                          call.argument(3).isTensor() ? call.value(3, dtype) : call.scalar(3, dtype))};
 }
 
-/// By places in the flat tensor.
-Values put(const Call& call) {  // self index source accumulate
+/// Indices are addresses in the flat tensor.
+Values put(const AtenCall& call) {  // self index source accumulate
   const Value self = call.value(0), index = from_end(call.value(1), self->numel());
   const Value source = reshape(call.value(2, self->dtype), index->shape);
-  const Value flat = scatter(call.flag(3) ? "add" : "update", reshape(self, {self->numel()}), index, source);
+  const Value flat =
+      scatter(call.flag(3) ? Combiner::Add : Combiner::Update, reshape(self, {self->numel()}), index, source);
   return {reshape(flat, self->shape)};
 }
 
 /// The gradient of windows along a dimension, which may overlap.
-Values unfold_gradient(const Call& call) {  // gradient input_sizes dim size step
+Values unfold_gradient(const AtenCall& call) {  // gradient input_sizes dim size step
   const std::vector<int64_t> sizes = call.integers(1);
   const Value gradient = widened(call.value(0));
   const int64_t size = call.integer(3), step = call.integer(4);
   const int64_t dim = wrap_dim(call.integer(2), static_cast<int64_t>(sizes.size()));
   if (sizes.empty()) return {reshape(call.value(0), {})};
-  // The places within a window, last in the gradient, come after the windows.
+  // Positions within a window, the last dimension of the gradient, move behind the windows.
   const Value windows_first = to_front(gradient, dim);
   Shape order{0, rank(gradient) - 1};
   for (int64_t i = 1; i + 1 < rank(gradient); ++i) order.push_back(i);
   const Value updates = transpose(windows_first, order);
   const Shape windows{updates->shape[0], size};
-  const Value place = iota(at::kLong, windows, 0) * step + iota(at::kLong, windows, 1);
+  const Value position = iota(at::kLong, windows, 0) * step + iota(at::kLong, windows, 1);
   Shape shape{sizes[dim]};
   shape.append(updates->shape.begin() + 2, updates->shape.end());
-  const Value total = scatter("add", fill(0, gradient->dtype, shape), place, updates);
+  const Value total = scatter(Combiner::Add, fill(0, gradient->dtype, shape), position, updates);
   return {convert(to_back(total, dim), dtype_of(call, 0))};
 }
 
 const Lowering kScatters[] = {
     {"scatter.src", scatter_source},
     {"scatter.value", scatter_number},
-    {"scatter.reduce", scatter_reduce, covers_kind<4>},
-    {"scatter.value_reduce", scatter_reduce_number, covers_kind<4>},
+    {"scatter.reduce", scatter_reduce, covers_combiner<4>},
+    {"scatter.value_reduce", scatter_reduce_number, covers_combiner<4>},
     {"scatter_add", scatter_add},
     {"scatter_reduce.two", scatter_reduce, covers_reduce},
     {"put", put},

@@ -4,7 +4,7 @@ namespace lockstep::xla {
 namespace {
 
 /// Empty tensors of one dimension join anything, as in LibTorch.
-Values cat(const Call& call) {  // tensors dim
+Values cat(const AtenCall& call) {  // tensors dim
   const std::vector<at::Tensor> tensors = call.tensors(0);
   Dtype dtype = tensors.at(0).scalar_type();
   for (const at::Tensor& tensor : tensors) dtype = c10::promoteTypes(dtype, tensor.scalar_type());
@@ -17,13 +17,13 @@ Values cat(const Call& call) {  // tensors dim
 }
 
 template <bool upper>
-Values triangle(const Call& call) {  // self diagonal
+Values triangle(const AtenCall& call) {  // self diagonal
   const Value a = call.value(0);
   const Value row = iota(at::kLong, a->shape, rank(a) - 2) + call.integer(1);
-  return {select(compare(upper ? "LE" : "GE", row, iota(at::kLong, a->shape, rank(a) - 1)), a, 0)};
+  return {select(compare(upper ? Comparison::LE : Comparison::GE, row, iota(at::kLong, a->shape, rank(a) - 1)), a, 0)};
 }
 
-Values flip(const Call& call) {  // self dims
+Values flip(const AtenCall& call) {  // self dims
   const Value a = call.value(0);
   if (rank(a) == 0 || call.integers(1).empty()) return {a};
   return {reverse(a, wrap_dims(call.integers(1), rank(a)))};
@@ -37,7 +37,7 @@ Value rolled(const Value& a, int64_t shift, int64_t dim) {
   cut[dim] = cut_end[dim] = size - (shift % size + size) % size;
   return concatenate({slice(a, cut, end), slice(a, begin, cut_end)}, dim);
 }
-Values roll(const Call& call) {  // self shifts dims
+Values roll(const AtenCall& call) {  // self shifts dims
   Value a = call.value(0);
   const std::vector<int64_t> shifts = call.integers(1), dims = call.integers(2);
   if (dims.empty()) return {reshape(rolled(reshape(a, {a->numel()}), shifts.at(0), 0), a->shape)};
@@ -46,7 +46,7 @@ Values roll(const Call& call) {  // self shifts dims
 }
 
 const Lowering kShapes[] = {
-    {"clone", [](const Call& call) -> Values { return {call.value(0)}; }},
+    {"clone", [](const AtenCall& call) -> Values { return {call.value(0)}; }},
     {"cat", cat},
     {"triu", triangle<true>},
     {"tril", triangle<false>},

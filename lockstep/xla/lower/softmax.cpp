@@ -11,10 +11,10 @@ Value along(const Value& a, int64_t dim, Formula formula) {
 }
 
 template <bool logarithm>
-Values softmax(const Call& call) {  // self dim half_to_float
+Values softmax(const AtenCall& call) {  // self dim half_to_float
   const Dtype dtype = call.flag(2) ? at::kFloat : dtype_of(call, 0);
   const Value result = along(widened(call.value(0)), call.integer(1), [](const Value& a, int64_t dim) {
-    const Value shifted = a - reduce("maximum", a, {dim}, true);
+    const Value shifted = a - reduce(Combiner::Maximum, a, {dim}, true);
     const Value exponentials = exp(shifted);
     const Value total = sum(exponentials, {dim}, true);
     return logarithm ? shifted - log(total) : exponentials / total;
@@ -23,7 +23,7 @@ Values softmax(const Call& call) {  // self dim half_to_float
 }
 
 template <bool logarithm>
-Values softmax_gradient(const Call& call) {  // gradient output dim input_dtype
+Values softmax_gradient(const AtenCall& call) {  // gradient output dim input_dtype
   const Value output = widened(call.value(1));
   Shape row = output->shape;
   if (row.empty()) row.push_back(1);
@@ -36,12 +36,12 @@ Values softmax_gradient(const Call& call) {  // gradient output dim input_dtype
   return {convert(result, call.argument(3).toScalarType())};
 }
 
-Values log_sum_exp(const Call& call) {  // self dim keepdim
+Values log_sum_exp(const AtenCall& call) {  // self dim keepdim
   const Dtype dtype = floating(dtype_of(call, 0));
   const Value a = call.value(0, compute_dtype(dtype));
   const std::vector<int64_t> dims = wrap_dims(call.integers(1), rank(a));
-  const Value greatest = reduce("maximum", a, dims, true);
-  const Value shift = select(compare("EQ", abs(greatest), INFINITY), 0, greatest);
+  const Value greatest = reduce(Combiner::Maximum, a, dims, true);
+  const Value shift = select(compare(Comparison::EQ, abs(greatest), INFINITY), 0, greatest);
   const Value total = log(sum(exp(a - shift), dims, call.flag(2)));
   return {convert(total + reshape(shift, total->shape), dtype)};
 }

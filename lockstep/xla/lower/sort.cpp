@@ -3,7 +3,7 @@
 namespace lockstep::xla {
 namespace {
 
-/// The elements `begin` to `end` along a dimension of what is sorted.
+/// The sorted elements `begin` to `end` along a dimension.
 Values sorted(const Value& a, int64_t dim, bool descending, int64_t begin, int64_t end) {
   const auto [values, indices] = sort(a, dim, descending);
   Shape from(a->shape.size(), 0), to = a->shape;
@@ -14,20 +14,20 @@ Values sorted(const Value& a, int64_t dim, bool descending, int64_t begin, int64
 
 /// `dim` and `descending` begin at position `at`.
 template <int at>
-Values sort_all(const Call& call) {
+Values sort_all(const AtenCall& call) {
   const Value a = call.value(0);
   if (rank(a) == 0) return {a, fill_integer(0, at::kLong, {})};
   const int64_t dim = wrap_dim(call.integer(at), rank(a));
   return sorted(a, dim, call.flag(at + 1), 0, a->shape[dim]);
 }
 
-Values top(const Call& call) {  // self k dim largest sorted
+Values top(const AtenCall& call) {  // self k dim largest sorted
   const Value a = call.value(0);
   if (rank(a) == 0) return {a, fill_integer(0, at::kLong, {})};
   return sorted(a, wrap_dim(call.integer(2), rank(a)), call.flag(3), 0, call.integer(1));
 }
 
-Values kth_value(const Call& call) {  // self k dim keepdim
+Values kth_value(const AtenCall& call) {  // self k dim keepdim
   const Value a = call.value(0);
   if (rank(a) == 0) return {a, fill_integer(0, at::kLong, {})};
   const int64_t dim = wrap_dim(call.integer(2), rank(a)), k = call.integer(1);

@@ -1,9 +1,11 @@
+#include "lockstep/xla/pjrt/buffer.h"
+
 #include <numeric>
 #include <utility>
 
 #include <c10/util/SmallVector.h>
 
-#include "lockstep/xla/pjrt/client_state.h"
+#include "lockstep/xla/pjrt/plugin.h"
 
 namespace lockstep::xla {
 
@@ -14,11 +16,11 @@ namespace {
 
 using DimensionOrder = c10::SmallVector<int64_t, 8>;
 
-/// Dimensions from the last to the first: how contiguous tensors lie in memory.
+/// Dimensions from the last to the first, the order of a contiguous tensor.
 DimensionOrder row_major(const Plugin& plugin, void* buffer) {
   Block<c_api::Dimensions> block;
   block->buffer = buffer;
-  plugin.call(Slot::kBufferDimensions, block, "download");
+  plugin.call(Slot::BufferDimensions, block, "download");
   DimensionOrder order(block->num_dims);
   std::iota(order.rbegin(), order.rend(), int64_t{0});
   return order;
@@ -26,31 +28,30 @@ DimensionOrder row_major(const Plugin& plugin, void* buffer) {
 
 }  // namespace
 
-Buffer::Buffer(Buffer&& other) noexcept : client_(other.client_), handle_(std::exchange(other.handle_, nullptr)) {}
+Buffer::Buffer(Buffer&& other) noexcept : plugin_(other.plugin_), handle_(std::exchange(other.handle_, nullptr)) {}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   Buffer taken(std::move(other));
-  std::swap(client_, taken.client_);
+  std::swap(plugin_, taken.plugin_);
   std::swap(handle_, taken.handle_);
   return *this;
 }
 
 Buffer::~Buffer() {
-  if (handle_ != nullptr) client_->state_->plugin.destroy(Slot::kBufferDestroy, handle_);
+  if (handle_ != nullptr) plugin_->destroy(Slot::BufferDestroy, handle_);
 }
 
 size_t Buffer::device_bytes() const {
   Block<c_api::SizeOfObject> block;
   block->object = handle_;
-  client_->state_->plugin.call(Slot::kBufferOnDeviceSize, block, "buffer");
+  plugin_->call(Slot::BufferOnDeviceSize, block, "buffer");
   return block->result;
 }
 
 void Buffer::download(void* to, size_t bytes) const {
   if (bytes == 0) return;
-  const Plugin& plugin = client_->state_->plugin;
-  // A compiler may order the dimensions of a result as it likes.
-  const DimensionOrder order = row_major(plugin, handle_);
+  // The compiler chooses the dimension order of results.
+  const DimensionOrder order = row_major(*plugin_, handle_);
   Block<c_api::MemoryLayout> layout;
   layout->type = c_api::kTiledLayout;
   layout->tiled.header.size = sizeof(c_api::TiledLayout);
@@ -61,13 +62,10 @@ void Buffer::download(void* to, size_t bytes) const {
   block->host_layout = layout.get();
   block->destination = to;
   block->destination_size = bytes;
-  plugin.call(Slot::kBufferToHostBuffer, block, "download");
-  plugin.await(block->event, "download");
+  plugin_->call(Slot::BufferToHostBuffer, block, "download");
+  plugin_->await(block->event, "download");
 }
 
-void Buffer::wait() const {
-  const Plugin& plugin = client_->state_->plugin;
-  plugin.await(plugin.object(Slot::kBufferReadyEvent, handle_, "buffer"), "execute");
-}
+void Buffer::wait() const { plugin_->await(plugin_->object(Slot::BufferReadyEvent, handle_, "buffer"), "execute"); }
 
 }  // namespace lockstep::xla

@@ -7,41 +7,41 @@
 /// returns, the slots of its functions, and the argument block of each. Fields are only ever appended, so these hold
 /// for every version since 0.40; tests/xla/c_api_test.cpp compares them with the plugin's own header.
 ///
-/// Every function takes one block and returns an error, or null. Blocks begin with their size; a plugin turns down one
-/// that is shorter than it expects, so all are sent over-long and zero: see `Block`.
+/// Every function takes one block and returns an error, or null. Blocks begin with their size; a plugin rejects one
+/// that is shorter than it expects, so all blocks are longer than needed and zero: see `Block`.
 namespace lockstep::xla::c_api {
 
 /// Numbers of functions in the table.
 enum class Slot : size_t {
-  kErrorDestroy = 0,
-  kErrorMessage = 1,
-  kPluginInitialize = 3,
-  kEventDestroy = 5,
-  kEventAwait = 8,
-  kClientCreate = 10,
-  kClientPlatformName = 12,
-  kClientPlatformVersion = 14,
-  kClientAddressableDevices = 16,
-  kClientCompile = 20,
-  kClientBufferFromHostBuffer = 22,
-  kDescriptionId = 23,
-  kDescriptionProcessIndex = 24,
-  kDescriptionAttributes = 25,
-  kDescriptionKind = 26,
-  kDescriptionToString = 28,
-  kDeviceGetDescription = 29,
-  kExecutableDestroy = 40,
-  kExecutableNumOutputs = 44,
-  kExecutableOptimizedProgram = 48,
-  kLoadedExecutableDestroy = 50,
-  kLoadedExecutableGetExecutable = 51,
-  kLoadedExecutableExecute = 55,
-  kBufferDestroy = 58,
-  kBufferDimensions = 60,
-  kBufferOnDeviceSize = 64,
-  kBufferToHostBuffer = 70,
-  kBufferReadyEvent = 72,
-  kExecutableMemoryStats = 96,
+  ErrorDestroy = 0,
+  ErrorMessage = 1,
+  PluginInitialize = 3,
+  EventDestroy = 5,
+  EventAwait = 8,
+  ClientCreate = 10,
+  ClientPlatformName = 12,
+  ClientPlatformVersion = 14,
+  ClientAddressableDevices = 16,
+  ClientCompile = 20,
+  ClientBufferFromHostBuffer = 22,
+  DescriptionId = 23,
+  DescriptionProcessIndex = 24,
+  DescriptionAttributes = 25,
+  DescriptionKind = 26,
+  DescriptionToString = 28,
+  DeviceGetDescription = 29,
+  ExecutableDestroy = 40,
+  ExecutableNumOutputs = 44,
+  ExecutableOptimizedProgram = 48,
+  LoadedExecutableDestroy = 50,
+  LoadedExecutableGetExecutable = 51,
+  LoadedExecutableExecute = 55,
+  BufferDestroy = 58,
+  BufferDimensions = 60,
+  BufferOnDeviceSize = 64,
+  BufferToHostBuffer = 70,
+  BufferReadyEvent = 72,
+  ExecutableMemoryStats = 96,
 };
 
 /// How every block, and the table itself, begins. `size` is that of the whole.
@@ -65,9 +65,9 @@ struct Table {
   Function functions[1];
 };
 
-enum class ValueType : int { kString = 0, kInt64 = 1, kInt64List = 2, kFloat = 3, kBool = 4 };
+enum class ValueType : int { String = 0, Int64 = 1, Int64List = 2, Float = 3, Bool = 4 };
 
-/// An option that is given to a plugin, or an attribute that it tells.
+/// An option for a plugin, or an attribute that it reports.
 struct NamedValue {
   Header header;
   const char* name;
@@ -164,7 +164,7 @@ struct Compile {
   void* executable;
 };
 
-/// When the data of the host may change: here, once the call has returned.
+/// When host data may change: here, after the call.
 constexpr int kImmutableOnlyDuringCall = 0;
 
 struct BufferFromHost {
@@ -255,7 +255,7 @@ struct MemoryStats {
   int64_t temporary;
 };
 
-/// A block of arguments, zero but for its size, with room behind it for fields that newer plugins know.
+/// A block of arguments, zero except for its size, with space behind it for fields of newer plugins.
 template <typename Arguments>
 class Block {
  public:

@@ -1,15 +1,15 @@
 #include "lockstep/xla/pjrt/client.h"
 
+#include <atomic>
 #include <filesystem>
 #include <map>
 #include <mutex>
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/xla/pjrt/client_state.h"
 #include "lockstep/xla/pjrt/compile_options.h"
-#include "lockstep/xla/pjrt/devices.h"
-#include "lockstep/xla/pjrt/program_description.h"
+#include "lockstep/xla/pjrt/find_plugin.h"
+#include "lockstep/xla/pjrt/plugin.h"
 
 namespace lockstep::xla {
 
@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::string_view kCpu = "cpu";
 
-/// Returns the file that was asked for, or the one that is found, as one path for all its names.
+/// Returns the canonical path of the plugin that was asked for, or of the one that is found.
 std::string resolve(const std::string& plugin) {
   if (!plugin.empty()) {
     std::error_code absent;
@@ -29,7 +29,7 @@ std::string resolve(const std::string& plugin) {
   }
   std::vector<std::string> searched;
   std::string found = find_plugin(&searched);
-  LOCKSTEP_CHECK_VALUE(!found.empty(), "[xla] no plugin was found, in ", c10::Join(", ", searched), "; ",
+  LOCKSTEP_CHECK_VALUE(!found.empty(), "[xla] no plugin was found: searched=", c10::Join(", ", searched), "; ",
                        how_to_get_a_plugin());
   return found;
 }
@@ -40,24 +40,24 @@ void* create_client(const Plugin& plugin, int num_cpu_devices) {
   option.header.size = sizeof(option);
   option.name = kCount.data();
   option.name_size = kCount.size();
-  option.type = c_api::ValueType::kInt64;
+  option.type = c_api::ValueType::Int64;
   option.integer = num_cpu_devices;
   option.value_size = 1;
   Block<c_api::ClientCreate> block;
   block->options = num_cpu_devices > 0 ? &option : nullptr;
   block->num_options = num_cpu_devices > 0 ? 1 : 0;
-  plugin.call(Slot::kClientCreate, block, "client");
+  plugin.call(Slot::ClientCreate, block, "client");
   return block->client;
 }
 
-/// Returns whether the file has the name of a plugin for accelerators: those have the devices that they have.
+/// Returns whether the file name is that of a plugin for accelerators, whose number of devices is fixed.
 bool has_own_devices(const Plugin& plugin) {
   const std::string file = std::filesystem::path(plugin.path()).filename();
   return file.find("tpu") != std::string::npos || file.find("cuda") != std::string::npos;
 }
 
-/// Only plugins for CPUs know how many devices they shall have, and there is no client yet to ask what it is: known
-/// names of others are not asked, and who does not know the option is asked again without.
+/// Only plugins for CPUs know the option for the number of devices, and the platform is unknown before the client is
+/// created. Plugins with other names are tried with the option first, then without it.
 void* start(const Plugin& plugin, int num_cpu_devices) {
   if (has_own_devices(plugin)) return create_client(plugin, 0);
   const std::string file = std::filesystem::path(plugin.path()).filename();
@@ -79,15 +79,24 @@ void check_device_ids(const std::vector<std::vector<int>>& device_ids) {
   }
 }
 
-size_t count_results(const Plugin& plugin, void* loaded) {
-  const ProgramDescription description(plugin, loaded);
-  Block<c_api::SizeOfObject> block;
-  block->object = description.handle();
-  plugin.call(Slot::kExecutableNumOutputs, block, "compile");
-  return block->result;
-}
-
 }  // namespace
+
+struct Client::State {
+  explicit State(const Plugin& opened) : plugin(opened) {}
+
+  const Plugin& plugin;
+  void* client = nullptr;
+  std::string platform;
+  std::string platform_version;
+  std::vector<DeviceInfo> devices;
+  /// Handles of PJRT, in the order of `devices`.
+  std::vector<void*> device_handles;
+  /// The number that a CPU plugin was started with.
+  int num_cpu_devices = 0;
+  HiddenSve hidden_sve = HiddenSve::No;
+  /// Number of launches. Processes of a job launch in the same order, so it identifies a launch across processes.
+  std::atomic<int> num_launches{0};
+};
 
 Client::Client(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Client::~Client() = default;
@@ -113,11 +122,11 @@ Client& Client::open(const ClientOptions& options) {
 Client* Client::make(const std::string& path, int num_cpu_devices) {
   const Plugin& plugin = Plugin::load(path);
   auto state = std::make_unique<State>(plugin);
-  // A plugin may look at the processor when its client starts.
-  const HiddenSve hidden_sve = has_own_devices(plugin) ? HiddenSve::kNo : cure_hidden_sve(plugin.module());
+  // Before the client starts: a plugin may read the processor model then.
+  const HiddenSve hidden_sve = has_own_devices(plugin) ? HiddenSve::No : cure_hidden_sve(plugin.module());
   state->client = start(plugin, num_cpu_devices);
-  state->platform = plugin.text(Slot::kClientPlatformName, state->client, "client");
-  state->platform_version = plugin.text(Slot::kClientPlatformVersion, state->client, "client");
+  state->platform = plugin.text(Slot::ClientPlatformName, state->client, "client");
+  state->platform_version = plugin.text(Slot::ClientPlatformVersion, state->client, "client");
   for (auto& [info, handle] : own_devices(plugin, state->client)) {
     state->devices.push_back(std::move(info));
     state->device_handles.push_back(handle);
@@ -134,16 +143,16 @@ const std::string& Client::platform_version() const { return state_->platform_ve
 const std::vector<DeviceInfo>& Client::devices() const { return state_->devices; }
 HiddenSve Client::hidden_sve() const { return state_->hidden_sve; }
 
-Executable Client::compile(const std::string& stablehlo, const std::vector<std::vector<int>>& device_ids,
-                           bool exact) const {
+Executable Client::compile(const std::string& stablehlo, const std::vector<std::vector<int>>& device_ids, bool exact,
+                           const CompilerOptions& options_of_user) const {
   check_device_ids(device_ids);
   LOCKSTEP_CHECK_IMPLEMENTED(
-      state_->hidden_sve != HiddenSve::kNotCured,
-      "[xla compile] this machine hides the SVE of its cores, and the plugin's compiler would use it all the same: "
+      state_->hidden_sve != HiddenSve::NotCured,
+      "[xla compile] this machine hides the SVE of its cores, but the plugin's compiler would use it: "
       "plugin=",
-      plugin(), "; take a machine that shows SVE, or another plugin");
+      plugin(), "; use a machine that shows SVE, or another plugin");
   constexpr std::string_view kFormat = "mlir";
-  const std::string options = compile_options(device_ids, platform() == "cpu", exact);
+  const std::string options = compile_options(device_ids, platform() == "cpu", exact, options_of_user);
   Block<c_api::Program> program;
   program->code = const_cast<char*>(stablehlo.data());
   program->code_size = stablehlo.size();
@@ -154,8 +163,8 @@ Executable Client::compile(const std::string& stablehlo, const std::vector<std::
   block->program = program.get();
   block->options = options.data();
   block->options_size = options.size();
-  state_->plugin.call(Slot::kClientCompile, block, "compile");
-  return Executable(*this, block->executable, count_results(state_->plugin, block->executable));
+  state_->plugin.call(Slot::ClientCompile, block, "compile");
+  return Executable(state_->plugin, state_->num_launches, block->executable);
 }
 
 Buffer Client::upload(const void* data, ElementType type, const std::vector<int64_t>& dims, int device) const {
@@ -170,8 +179,8 @@ Buffer Client::upload(const void* data, ElementType type, const std::vector<int6
   block->num_dims = dims.size();
   block->semantics = c_api::kImmutableOnlyDuringCall;
   block->device = state_->device_handles[static_cast<size_t>(device)];
-  state_->plugin.call(Slot::kClientBufferFromHostBuffer, block, "upload");
-  Buffer buffer(*this, block->buffer);
+  state_->plugin.call(Slot::ClientBufferFromHostBuffer, block, "upload");
+  Buffer buffer(state_->plugin, block->buffer);
   state_->plugin.await(block->done_with_host_buffer, "upload");
   return buffer;
 }

@@ -1,5 +1,6 @@
 #include "lockstep/xla/pjrt/compile_options.h"
 
+#include <charconv>
 #include <cstdint>
 
 #define PROTOZERO_USE_VIEW std::string_view
@@ -21,7 +22,10 @@ constexpr uint32_t kUseShardyPartitioner = 19;
 constexpr uint32_t kEnvOptionOverrides = 7;
 constexpr uint32_t kKey = 1;
 constexpr uint32_t kValue = 2;
+constexpr uint32_t kStringField = 1;
 constexpr uint32_t kBoolField = 2;
+constexpr uint32_t kIntField = 3;
+constexpr uint32_t kDoubleField = 4;
 // Fields of DeviceAssignmentProto in xla/xla_data.proto, and of its ComputationDevice.
 constexpr uint32_t kReplicaCount = 1;
 constexpr uint32_t kComputationCount = 2;
@@ -41,16 +45,36 @@ void write_assignment(const std::vector<std::vector<int>>& device_ids, pbf_write
   }
 }
 
-/// Sets a flag of the compiler for this program alone.
-void write_flag(pbf_writer& options, const char* name, bool value) {
-  pbf_writer entry(options, kEnvOptionOverrides);
-  entry.add_string(kKey, name);
-  pbf_writer(entry, kValue).add_bool(kBoolField, value);
+/// Writes the value with the type that its text has.
+void write_value(pbf_writer& value, const std::string& text) {
+  const char* const end = text.data() + text.size();
+  int64_t integer = 0;
+  double number = 0;
+  if (text == "true" || text == "True" || text == "false" || text == "False") {
+    value.add_bool(kBoolField, text == "true" || text == "True");
+  } else if (const auto read = std::from_chars(text.data(), end, integer); read.ec == std::errc() && read.ptr == end) {
+    value.add_int64(kIntField, integer);
+  } else if (const auto read = std::from_chars(text.data(), end, number); read.ec == std::errc() && read.ptr == end) {
+    value.add_double(kDoubleField, number);
+  } else {
+    value.add_string(kStringField, text);
+  }
+}
+
+/// Sets options of the compiler for this program alone.
+void write_options(pbf_writer& options, const CompilerOptions& values) {
+  for (const auto& [name, text] : values) {
+    pbf_writer entry(options, kEnvOptionOverrides);
+    entry.add_string(kKey, name);
+    pbf_writer value(entry, kValue);
+    write_value(value, text);
+  }
 }
 
 }  // namespace
 
-std::string compile_options(const std::vector<std::vector<int>>& device_ids, bool on_cpu, bool exact) {
+std::string compile_options(const std::vector<std::vector<int>>& device_ids, bool on_cpu, bool exact,
+                            const CompilerOptions& options_of_user) {
   const size_t num_partitions = device_ids.front().size();
   std::string bytes;
   pbf_writer options(bytes);
@@ -65,8 +89,10 @@ std::string compile_options(const std::vector<std::vector<int>>& device_ids, boo
     }
     if (num_partitions > 1) build.add_bool(kUseShardyPartitioner, true);
   }
-  if (on_cpu) write_flag(options, "xla_cpu_enable_fast_min_max", false);
-  if (exact) write_flag(options, "xla_allow_excess_precision", false);
+  CompilerOptions flags = options_of_user;  // insert does not replace them
+  if (on_cpu) flags.insert({"xla_cpu_enable_fast_min_max", "false"});
+  if (exact) flags.insert({"xla_allow_excess_precision", "false"});
+  write_options(options, flags);
   return bytes;
 }
 

@@ -1,14 +1,19 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
 namespace lockstep::xla {
 
-/// Returns XLA's serialized CompileOptionsProto for a program on `device_ids[replica][partition]`. More than one
-/// partition: the program is written for one device, and Shardy cuts it. On CPUs XLA's minimum and maximum would lose
-/// NaN for speed; here they keep it, as LibTorch's do. `exact`: what is converted to a narrower type is rounded, also
-/// where the compiler could spare it.
-std::string compile_options(const std::vector<std::vector<int>>& device_ids, bool on_cpu, bool exact);
+/// Options of the compiler (fields of XLA's DebugOptions) and their values as text: "true", "3", "0.5", "name".
+using CompilerOptions = std::map<std::string, std::string>;
+
+/// Returns XLA's serialized CompileOptionsProto for a program on `device_ids[replica][partition]`. With
+/// several partitions, the program is written for one device and Shardy partitions it. On CPUs, minimum and maximum
+/// propagate NaN, as in LibTorch, at the cost of XLA's fast version. `exact`: conversions to narrower types round, even
+/// where the compiler could skip them. `options` override both.
+std::string compile_options(const std::vector<std::vector<int>>& device_ids, bool on_cpu, bool exact,
+                            const CompilerOptions& options);
 
 }  // namespace lockstep::xla

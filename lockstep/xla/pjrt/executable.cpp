@@ -1,10 +1,11 @@
+#include "lockstep/xla/pjrt/executable.h"
+
 #include <utility>
 
 #include <c10/util/SmallVector.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/xla/pjrt/client_state.h"
-#include "lockstep/xla/pjrt/program_description.h"
+#include "lockstep/xla/pjrt/plugin.h"
 
 namespace lockstep::xla {
 
@@ -12,6 +13,30 @@ using c_api::Block;
 using c_api::Slot;
 
 namespace {
+
+/// The unloaded executable of a loaded one, which PJRT asks for properties. Owns it.
+class ProgramDescription {
+ public:
+  ProgramDescription(const Plugin& plugin, void* loaded)
+      : plugin_(plugin), handle_(plugin.object(Slot::LoadedExecutableGetExecutable, loaded, "executable")) {}
+  ProgramDescription(const ProgramDescription&) = delete;
+  ProgramDescription& operator=(const ProgramDescription&) = delete;
+  ~ProgramDescription() { plugin_.destroy(Slot::ExecutableDestroy, handle_); }
+
+  void* handle() const { return handle_; }
+
+ private:
+  const Plugin& plugin_;
+  void* handle_;
+};
+
+size_t count_results(const Plugin& plugin, void* loaded) {
+  const ProgramDescription description(plugin, loaded);
+  Block<c_api::SizeOfObject> block;
+  block->object = description.handle();
+  plugin.call(Slot::ExecutableNumOutputs, block, "compile");
+  return block->result;
+}
 
 void check_arguments(const std::vector<std::vector<void*>>& arguments) {
   LOCKSTEP_CHECK_VALUE(!arguments.empty(), "[xla execute] a program runs on one device at least: devices=0");
@@ -24,27 +49,30 @@ void check_arguments(const std::vector<std::vector<void*>>& arguments) {
 
 }  // namespace
 
-Executable::Executable(const Client& client, void* handle, size_t num_results)
-    : client_(&client), handle_(handle), num_results_(num_results) {}
+Executable::Executable(const Plugin& plugin, std::atomic<int>& launches, void* handle)
+    : plugin_(&plugin), launches_(&launches), handle_(handle), num_results_(count_results(plugin, handle)) {}
 
 Executable::Executable(Executable&& other) noexcept
-    : client_(other.client_), handle_(std::exchange(other.handle_, nullptr)), num_results_(other.num_results_) {}
+    : plugin_(other.plugin_),
+      launches_(other.launches_),
+      handle_(std::exchange(other.handle_, nullptr)),
+      num_results_(other.num_results_) {}
 
 Executable& Executable::operator=(Executable&& other) noexcept {
   Executable taken(std::move(other));
-  std::swap(client_, taken.client_);
+  std::swap(plugin_, taken.plugin_);
+  std::swap(launches_, taken.launches_);
   std::swap(handle_, taken.handle_);
   std::swap(num_results_, taken.num_results_);
   return *this;
 }
 
 Executable::~Executable() {
-  if (handle_ != nullptr) client_->state_->plugin.destroy(Slot::kLoadedExecutableDestroy, handle_);
+  if (handle_ != nullptr) plugin_->destroy(Slot::LoadedExecutableDestroy, handle_);
 }
 
 std::vector<std::vector<Buffer>> Executable::execute(const std::vector<std::vector<void*>>& arguments) const {
   check_arguments(arguments);
-  const auto& state = *client_->state_;
   const size_t num_devices = arguments.size();
   c10::SmallVector<void*, 64> handles(num_devices * num_results_, nullptr);
   c10::SmallVector<void* const*, 8> argument_lists;
@@ -56,7 +84,7 @@ std::vector<std::vector<Buffer>> Executable::execute(const std::vector<std::vect
     result_lists.push_back(handles.data() + device * num_results_);
   }
   Block<c_api::ExecuteOptions> options;
-  options->launch_id = ++state.num_launches;
+  options->launch_id = ++*launches_;
   Block<c_api::Execute> block;
   block->executable = handle_;
   block->options = options.get();
@@ -64,20 +92,19 @@ std::vector<std::vector<Buffer>> Executable::execute(const std::vector<std::vect
   block->num_devices = num_devices;
   block->num_arguments = arguments.front().size();
   block->results = result_lists.data();
-  state.plugin.call(Slot::kLoadedExecutableExecute, block, "execute");
+  plugin_->call(Slot::LoadedExecutableExecute, block, "execute");
 
   for (size_t device = 0; device < num_devices; ++device) {
-    for (size_t i = 0; i < num_results_; ++i) results[device].emplace_back(*client_, result_lists[device][i]);
+    for (size_t i = 0; i < num_results_; ++i) results[device].emplace_back(*plugin_, result_lists[device][i]);
   }
   return results;
 }
 
 MemoryUse Executable::memory_use() const {
-  const Plugin& plugin = client_->state_->plugin;
-  const ProgramDescription description(plugin, handle_);
+  const ProgramDescription description(*plugin_, handle_);
   Block<c_api::MemoryStats> block;
   block->executable = description.handle();
-  plugin.call(Slot::kExecutableMemoryStats, block, "memory use");
+  plugin_->call(Slot::ExecutableMemoryStats, block, "memory use");
   return {.code = block->code,
           .arguments = block->arguments,
           .results = block->results,
@@ -86,17 +113,16 @@ MemoryUse Executable::memory_use() const {
 }
 
 std::string Executable::optimized_program() const {
-  const Plugin& plugin = client_->state_->plugin;
-  const ProgramDescription description(plugin, handle_);
+  const ProgramDescription description(*plugin_, handle_);
   Block<c_api::Program> program;
   Block<c_api::OptimizedProgram> block;
   block->executable = description.handle();
   block->program = program.get();
-  // The first call tells the size, the second fills the room for it.
-  plugin.call(Slot::kExecutableOptimizedProgram, block, "optimized program");
+  // The first call returns the size, the second fills the buffer.
+  plugin_->call(Slot::ExecutableOptimizedProgram, block, "optimized program");
   std::string code(program->code_size, '\0');
   program->code = code.data();
-  plugin.call(Slot::kExecutableOptimizedProgram, block, "optimized program");
+  plugin_->call(Slot::ExecutableOptimizedProgram, block, "optimized program");
   return code;
 }
 

@@ -2,19 +2,19 @@
 
 namespace lockstep::xla {
 
-/// Some virtual machines hide the vector extension SVE of their Arm cores, and XLA's compiler for CPUs does not notice:
-/// it goes by the model of the core, and its programs die of an illegal instruction.
+/// Some virtual machines hide the vector extension SVE of their Arm cores. XLA's compiler for CPUs goes by the core
+/// model and uses SVE nevertheless; its programs then fail with an illegal instruction.
 enum class HiddenSve {
-  /// This machine has no such core, or shows what it has.
-  kNo,
-  /// The plugin was shown another model.
-  kCured,
-  /// The plugin reads the model in a way that we do not know: what it compiles would kill the process.
-  kNotCured,
+  /// This machine has no such core, or does not hide SVE.
+  No,
+  /// The plugin sees another core model.
+  Cured,
+  /// The plugin reads the model in an unknown way: its programs would crash the process.
+  NotCured,
 };
 
-/// Shows an opened plugin, and nothing else in the process, a /proc/cpuinfo with a core that has no SVE, where one is
-/// needed. To be called before its first compilation.
+/// Where SVE is hidden, redirects the plugin's reads of /proc/cpuinfo to one with a core without SVE; the rest of the
+/// process is unaffected. Call it before the first compilation.
 HiddenSve cure_hidden_sve(void* module);
 
 }  // namespace lockstep::xla

@@ -21,14 +21,14 @@ constexpr const char* kProcessorFile = "/proc/cpuinfo";
 constexpr std::string_view kImplementer = "CPU implementer";
 constexpr std::string_view kPart = "CPU part";
 
-/// A core as /proc/cpuinfo names it: who made it, and its model.
+/// Implementer and part number of a core in /proc/cpuinfo.
 struct Core {
   unsigned implementer;
   unsigned part;
   bool operator==(const Core&) const = default;
 };
 
-/// Cores for which LLVM takes SVE as given.
+/// Cores that LLVM compiles for with SVE.
 constexpr std::array kCoresWithSve{
     Core{0x41, 0xd40},  // Neoverse V1
     Core{0x41, 0xd49},  // Neoverse N2
@@ -52,10 +52,10 @@ constexpr std::array kCoresWithSve{
     Core{0x6d, 0xd49},  // Azure Cobalt 100
 };
 
-/// Neoverse N1: all that the cores above have, but SVE and what came with it.
+/// Neoverse N1: the features of the cores above without SVE and later ones.
 constexpr Core kCoreWithoutSve{0x41, 0xd0c};
 
-/// Returns the number behind the colon.
+/// Returns the number after the colon.
 unsigned value_of(const std::string& line) {
   const auto colon = line.find(':');
   return colon == std::string::npos ? 0 : static_cast<unsigned>(std::strtoul(line.c_str() + colon + 1, nullptr, 16));
@@ -92,7 +92,7 @@ std::string text_without_sve() {
   return text;
 }
 
-/// Opens a file in memory with that text; -1 where it cannot be made: who cannot read it takes a core of no model.
+/// Opens a memory file with that text; -1 on failure: a reader without the file assumes a generic core.
 int open_without_sve() {
   const int file = memfd_create("cpuinfo", MFD_CLOEXEC);
   if (file < 0) return -1;
@@ -126,12 +126,12 @@ std::FILE* fopen_for_plugin(const char* path, const char* mode) {
 
 HiddenSve cure_hidden_sve(void* module) {
   const bool visible = (getauxval(AT_HWCAP) & HWCAP_SVE) != 0;
-  if (visible || !has_core_with_sve()) return HiddenSve::kNo;
+  if (visible || !has_core_with_sve()) return HiddenSve::No;
   void* const open = reinterpret_cast<void*>(&open_for_plugin);
   void* const fopen = reinterpret_cast<void*>(&fopen_for_plugin);
   const std::array redirections{Redirection{"open", open}, Redirection{"open64", open}, Redirection{"fopen", fopen},
                                 Redirection{"fopen64", fopen}};
-  return redirect_imports(module, redirections) > 0 ? HiddenSve::kCured : HiddenSve::kNotCured;
+  return redirect_imports(module, redirections) > 0 ? HiddenSve::Cured : HiddenSve::NotCured;
 }
 
 }  // namespace lockstep::xla

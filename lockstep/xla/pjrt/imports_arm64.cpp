@@ -13,13 +13,13 @@
 namespace lockstep::xla {
 namespace {
 
-/// Addresses that the loader made read-only once it had filled them, in whole pages.
+/// The pages that the loader made read-only after relocation (RELRO).
 struct ReadOnly {
   uintptr_t begin = 0;
   uintptr_t end = 0;
 };
 
-/// The tables of one shared object that the loader works with.
+/// The dynamic tables of one shared object.
 struct Tables {
   ElfW(Addr) base = 0;
   const ElfW(Sym) * symbols = nullptr;
@@ -31,7 +31,7 @@ struct Tables {
 
 uintptr_t page_of(uintptr_t address) { return address & ~(static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)) - 1); }
 
-/// Returns what the loader protected: `dl_iterate_phdr` tells it, by the address at which the object lies.
+/// Returns the RELRO range of the object that is loaded at this address, from `dl_iterate_phdr`.
 ReadOnly find_read_only(ElfW(Addr) base) {
   struct Wanted {
     ElfW(Addr) base;
@@ -55,7 +55,7 @@ Tables read_tables(const link_map& object) {
   Tables tables;
   tables.base = object.l_addr;
   const auto address = [&](const ElfW(Dyn) & entry) {
-    // The C library of GNU has made these absolute, others have not.
+    // glibc has relocated these addresses, other C libraries have not.
     const ElfW(Addr) value = entry.d_un.d_ptr;
     return value < object.l_addr ? object.l_addr + value : value;
   };
@@ -98,7 +98,7 @@ bool holds_address(const ElfW(Rela) & relocation) {
   return type == R_AARCH64_JUMP_SLOT || type == R_AARCH64_GLOB_DAT || type == R_AARCH64_ABS64;
 }
 
-/// Writes a slot, and leaves the page as it was. Returns false where the system does not allow it.
+/// Writes a slot and restores the protection of its page. Returns false if the system does not allow it.
 bool write_slot(uintptr_t slot, void* value, const ReadOnly& read_only) {
   const bool is_protected = slot >= read_only.begin && slot < read_only.end;
   void* const page = reinterpret_cast<void*>(page_of(slot));

@@ -3,7 +3,7 @@
 
 namespace lockstep::xla {
 
-std::string compile_options(const std::vector<std::vector<int>>&, bool, bool) {
+std::string compile_options(const std::vector<std::vector<int>>&, bool, bool, const CompilerOptions&) {
   LOCKSTEP_CHECK_IMPLEMENTED(
       false, "[xla compile] lockstep was built without protozero; install libprotozero-dev and build again");
 }

@@ -2,6 +2,6 @@
 
 namespace lockstep::xla {
 
-HiddenSve cure_hidden_sve(void*) { return HiddenSve::kNo; }
+HiddenSve cure_hidden_sve(void*) { return HiddenSve::No; }
 
 }  // namespace lockstep::xla

@@ -8,7 +8,6 @@
 #include <mutex>
 
 #include "lockstep/base/error.h"
-#include "lockstep/xla/pjrt/client.h"
 #include "lockstep/xla/pjrt/find_plugin.h"
 
 namespace lockstep::xla {
@@ -17,15 +16,15 @@ namespace {
 using c_api::Block;
 using c_api::Slot;
 
-// The layouts in c_api.h hold from here on; the table of 0.56 was arranged in another way, for a day.
+// c_api.h describes all versions since 0.40 except 0.56, whose table has another order.
 constexpr int kOldestMinor = 40;
 constexpr int kRearrangedMinor = 56;
 
-/// What plugins read from the environment when they are opened; the user's own settings stay.
+/// Sets variables that plugins read when they are opened, unless the user has set them.
 void prepare_environment() {
   constexpr int kKeep = 0;
   setenv("TF_CPP_MIN_LOG_LEVEL", "3", kKeep);
-  // Without chips libtpu would ask the metadata server of a cloud machine again and again.
+  // Without chips, libtpu would poll the metadata server of a cloud machine.
   if (!has_tpu_chips()) setenv("TPU_SKIP_MDS_QUERY", "1", kKeep);
 }
 
@@ -61,7 +60,7 @@ Plugin Plugin::open(const std::string& path) {
                        dlerror(), ")");
   Plugin plugin(path, module, table_of(path, module));
   Block<c_api::NoArguments> initialize;
-  plugin.call(Slot::kPluginInitialize, initialize, "plugin");
+  plugin.call(Slot::PluginInitialize, initialize, "plugin");
   return plugin;
 }
 
@@ -104,12 +103,12 @@ void* Plugin::object(Slot slot, void* object, const char* operation) const {
 
 void Plugin::raise(void* error, const char* operation) const {
   if (error == nullptr) return;
-  // The function that tells the text returns nothing, whatever its type says.
+  // ErrorMessage returns void, although the table declares a result.
   Block<c_api::TextOfObject> message;
   message->object = error;
-  function(Slot::kErrorMessage, operation)(message.get());
+  function(Slot::ErrorMessage, operation)(message.get());
   const std::string text(message->text, message->text_size);
-  destroy(Slot::kErrorDestroy, error);
+  destroy(Slot::ErrorDestroy, error);
   LOCKSTEP_CHECK_AS(c10::Error, false, "[xla ", operation, "] ", text);
 }
 
@@ -117,8 +116,8 @@ void Plugin::await(void* event, const char* operation) const {
   if (event == nullptr) return;
   Block<c_api::OneObject> block;
   block->object = event;
-  void* const error = function(Slot::kEventAwait, operation)(block.get());
-  destroy(Slot::kEventDestroy, event);
+  void* const error = function(Slot::EventAwait, operation)(block.get());
+  destroy(Slot::EventDestroy, event);
   raise(error, operation);
 }
 
@@ -127,8 +126,8 @@ void Plugin::destroy(Slot slot, void* object) const noexcept {
   Block<c_api::OneObject> block;
   block->object = object;
   void* const error = table_->functions[static_cast<size_t>(slot)](block.get());
-  // Error_Destroy itself returns nothing; what others report has no one to hear it.
-  if (slot != Slot::kErrorDestroy && error != nullptr) destroy(Slot::kErrorDestroy, error);
+  // ErrorDestroy returns void. Errors of other functions are dropped: a destructor cannot report them.
+  if (slot != Slot::ErrorDestroy && error != nullptr) destroy(Slot::ErrorDestroy, error);
 }
 
 }  // namespace lockstep::xla

@@ -9,7 +9,7 @@ namespace lockstep::xla {
 /// An opened plugin: calls functions of its table, and turns its errors into exceptions. Thread-safe.
 class Plugin {
  public:
-  /// Opens and initializes the file at its first call, for good: a plugin owns threads and is never closed.
+  /// Opens and initializes the file at the first call. A plugin owns threads and is never closed.
   static const Plugin& load(const std::string& path);
 
   const std::string& path() const { return path_; }
@@ -17,7 +17,7 @@ class Plugin {
   /// What dlopen returned.
   void* module() const { return module_; }
 
-  /// Calls the function; throws c10::Error "[xla operation] ..." with the plugin's own text where it fails.
+  /// Calls the function; throws c10::Error "[xla operation] ..." with the plugin's own text on failure.
   template <typename Arguments>
   void call(c_api::Slot slot, c_api::Block<Arguments>& block, const char* operation) const {
     raise(function(slot, operation)(block.get()), operation);

@@ -5,20 +5,20 @@
 namespace lockstep::xla {
 namespace {
 
-/// The CPU's bit is never dispatched to, as XLA stands above it; but with it LibTorch takes a change from a CPU tensor
-/// to a lazy one for harmless, which `set_data` and with it `Module::to` ask.
+/// The key of XLA has precedence, so the CPU's is never dispatched to. With it LibTorch considers CPU tensors and lazy
+/// ones compatible, which `set_data` and so `Module::to` require.
 c10::DispatchKeySet lazy_keys() { return c10::DispatchKeySet({c10::DispatchKey::XLA, c10::DispatchKey::CPU}); }
 
 }  // namespace
 
-LazyStorage::LazyStorage(Place& place, Value value) : place_(&place) {
+LazyStorage::LazyStorage(XlaDevice& device, Value value) : device_(&device) {
   take(std::move(value));
-  place_->add(*this);
+  if (value_->op != Op::Argument) device_->add(*this);
 }
 
 LazyStorage::~LazyStorage() {
   let_go();
-  place_->remove(*this);
+  device_->remove(*this);
 }
 
 void LazyStorage::take(Value value) {
@@ -38,15 +38,20 @@ void LazyStorage::bind(Value value) {
   take(std::move(value));
   views.clear();
   if (value_->op == Op::Argument) {
-    place_->remove(*this);
+    device_->remove(*this);
   } else {
-    place_->add(*this);
+    device_->add(*this);
   }
 }
 
 void LazyStorage::settle(Value value) {
   bind(std::move(value));
   before_.reset();
+}
+
+Trace::Result LazyStorage::pending_result() {
+  views.clear();
+  return {value_, layout, before_.get()};
 }
 
 bool LazyStorage::roll_back() {
@@ -65,13 +70,13 @@ LazyStorage* storage_of(const at::Tensor& tensor) {
   return static_cast<LazyStorage*>(tensor.storage().data_ptr().get_context());
 }
 
-at::Tensor wrap(Value value, Place& place) {
+at::Tensor wrap(Value value, XlaDevice& device) {
   const Shape shape = value->shape;
   const auto meta = c10::scalarTypeToTypeMeta(value->dtype);
   const size_t bytes = static_cast<size_t>(value->numel()) * meta.itemsize();
-  auto* storage = new LazyStorage(place, std::move(value));
+  auto* storage = new LazyStorage(device, std::move(value));
   const auto free = [](void* context) { delete static_cast<LazyStorage*>(context); };
-  c10::Storage made(c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(nullptr, storage, free, place.torch_device()),
+  c10::Storage made(c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(nullptr, storage, free, device.torch_device()),
                     nullptr, /*resizable=*/false);
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(made), lazy_keys(), meta);
   if (shape.size() != 1 || shape[0] != 0) tensor.unsafeGetTensorImpl()->set_sizes_contiguous(shape);

@@ -5,85 +5,83 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "lockstep/xla/graph/build.h"
-#include "lockstep/xla/tensor/place.h"
+#include "lockstep/xla/graph/ops/build.h"
+#include "lockstep/xla/pjrt/buffer.h"
+#include "lockstep/xla/tensor/xla_device.h"
 
-/// Lazy tensors: ordinary TensorImpls of device `xla:k` whose storage has no memory but a value of the graph. All
-/// tensors that share a storage see one value, so views, writes through views, `set_data` and `Module::to` work.
+/// Lazy tensors: ordinary TensorImpls of device `xla:k` whose storage holds a value of the graph in place of memory.
+/// All tensors that share a storage see one value, so views, writes through views, `set_data` and `Module::to` work.
 namespace lockstep::xla {
 
-/// The memory of an argument: one buffer for each logical device of its place, or data of the host that are sent when
-/// their layout is known.
+/// The data of an argument: one buffer for each logical device, or a host tensor that is uploaded when its layout is
+/// known.
 struct DeviceData final : ArgumentData {
-  explicit DeviceData(int place) : place(place) {}
+  explicit DeviceData(int device_index) : device_index(device_index) {}
 
-  int place;
+  int device_index;
   at::Tensor host;
   std::vector<Buffer> buffers;
+  /// The shape of the buffers if they are padded; the value is in the first rows. Empty if it is that of the node.
+  Shape padded;
 };
 
 inline DeviceData& data_of(const Node& argument) { return static_cast<DeviceData&>(*argument.data); }
 
-/// What stands in a storage in place of memory.
-class LOCKSTEP_API LazyStorage {
+/// The context of a storage of lazy tensors.
+class LOCKSTEP_API LazyStorage final : public PendingStorage {
  public:
-  LazyStorage(Place& place, Value value);
+  LazyStorage(XlaDevice& device, Value value);
   ~LazyStorage();
-  LazyStorage(const LazyStorage&) = delete;
-  LazyStorage& operator=(const LazyStorage&) = delete;
 
-  Place& place() const { return *place_; }
+  XlaDevice& device() const { return *device_; }
   const Value& value() const { return value_; }
-  /// Takes another value; the first one of a run is remembered.
+  /// Holds `value` from now on. The last argument that it held is stored for `roll_back`.
   void bind(Value value);
-  /// Takes a value that is memory, as the end of what was pending.
+  /// Holds an argument from now on; nothing is pending and nothing can be rolled back.
   void settle(Value value);
-  /// Says that the value it holds has become memory.
+  /// Its value has been computed.
   void executed() { before_.reset(); }
-  /// Gives back what was there before anything was pending; false where nothing was.
-  bool roll_back();
+  Trace::Result pending_result() override;
+  bool roll_back() override;
 
-  /// The memory that it held when what is pending began; null where there was none.
+  /// The argument that it held before its pending value; null if it held none.
   const Value& before() const { return before_; }
 
-  /// The lasting layout of whatever it holds.
+  /// The layout of every value that it holds.
   LayoutPtr layout = nullptr;
 
-  /// A view that was read, and the value it has.
+  /// A view that was read, and its value.
   struct View {
     Shape size;
     Shape stride;
     int64_t offset = 0;
     Value value;
   };
-  /// Views of the present value, so that each is expressed once.
+  /// Views of the current value, so that each is traced once.
   std::vector<View> views;
 
-  /// Lets others notice that it is gone: locks to this object for as long as it lives.
+  /// A pointer that can be locked for as long as this object lives.
   std::weak_ptr<LazyStorage*> watch();
 
  private:
-  friend class Place;
-
   void take(Value value);
   void let_go();
 
-  Place* place_;
+  XlaDevice* device_;
   Value value_;
   Value before_;
-  /// Its position in the place's list, or none.
-  size_t slot_ = SIZE_MAX;
   std::shared_ptr<LazyStorage*> token_;
 };
 
-/// The storage that holds an argument, where there is one.
+/// The storage that holds an argument; null if there is none.
 inline LazyStorage* holder_of(const Node& argument) { return static_cast<LazyStorage*>(argument.holder); }
+inline LazyStorage& lazy_storage(PendingStorage& storage) { return static_cast<LazyStorage&>(storage); }
 
 /// Null for tensors of other devices.
 LOCKSTEP_API LazyStorage* storage_of(const at::Tensor& tensor);
 
-/// A new tensor on a storage of its own.
-LOCKSTEP_API at::Tensor wrap(Value value, Place& place);
+/// Makes a tensor with a storage of its own.
+LOCKSTEP_API at::Tensor wrap(Value value, XlaDevice& device);
 LOCKSTEP_API at::Tensor view_of(const at::Tensor& tensor, at::IntArrayRef size, at::IntArrayRef stride, int64_t offset);
 
 /// The value of a lazy tensor, through its view.
@@ -91,16 +89,18 @@ LOCKSTEP_API Value read(const at::Tensor& tensor);
 /// Writes to a lazy tensor, through its view; `value` is converted and broadcast.
 LOCKSTEP_API void write(const at::Tensor& tensor, Value value);
 
-/// The value of a CPU tensor at a place; its data are copied before the call returns.
-LOCKSTEP_API Value upload(const at::Tensor& cpu, Place& place, LayoutPtr layout = nullptr);
-/// Puts data that wait onto the devices.
-LOCKSTEP_API void send(const Node& argument);
-/// The whole tensor that an argument is, put together where its parts are apart.
-LOCKSTEP_API at::Tensor fetch(const Node& argument);
-/// Executes what is pending where it must, and copies a tensor to the CPU.
+/// The value of a CPU tensor on a device. The data is copied before the call returns.
+LOCKSTEP_API Value upload(const at::Tensor& cpu, XlaDevice& device, LayoutPtr layout = nullptr);
+/// Uploads the host tensor of an argument, if it has one. Its buffers then have the shape of the node.
+LOCKSTEP_API void ensure_uploaded(const Node& argument);
+/// Ensures that the buffers of an argument have this shape, at least that of the node in each dimension.
+void ensure_padded(const Node& argument, Ints shape);
+/// Copies an argument to the CPU; tiles are put together.
+LOCKSTEP_API at::Tensor download(const Node& argument);
+/// Copies a tensor to the CPU; executes what is pending if its value is.
 LOCKSTEP_API at::Tensor to_cpu(const at::Tensor& tensor);
 
-/// Keeps a tensor in a layout from now on.
+/// Sets the layout of a tensor for all of its values.
 LOCKSTEP_API void set_layout(const at::Tensor& tensor, LayoutPtr layout);
 /// Bytes that a tensor takes on each logical device.
 LOCKSTEP_API std::vector<size_t> bytes_per_device(const at::Tensor& tensor);

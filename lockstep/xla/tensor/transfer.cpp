@@ -3,12 +3,12 @@
 #include "lockstep/base/error.h"
 #include "lockstep/xla/counters.h"
 #include "lockstep/xla/tensor/lazy_storage.h"
+#include "lockstep/xla/tensor/process_client.h"
 
-/// Between the host's memory and the devices'.
 namespace lockstep::xla {
 namespace {
 
-/// The part of a tensor that logical device `device` has in a tiled layout.
+/// The tile of a tensor that is on logical device `device`.
 at::Tensor tile_of(const at::Tensor& whole, const Layout& layout, int device) {
   at::Tensor tile = whole;
   int64_t below = 1;
@@ -24,6 +24,21 @@ at::Tensor tile_of(const at::Tensor& whole, const Layout& layout, int device) {
 
 bool shares_memory(const at::Tensor& a, const at::Tensor& b) {
   return a.storage().data_ptr().get() == b.storage().data_ptr().get();
+}
+
+/// The part of a padded tensor that has the value.
+at::Tensor first_rows(const at::Tensor& padded, Ints shape) {
+  at::Tensor part = padded;
+  for (size_t dim = 0; dim < shape.size(); ++dim) part = part.narrow(static_cast<int64_t>(dim), 0, shape[dim]);
+  return part;
+}
+
+/// Replaces the buffers by a host tensor of the node's shape.
+void take_to_host(const Node& argument) {
+  DeviceData& data = data_of(argument);
+  data.host = download(argument);
+  data.buffers.clear();
+  data.padded.clear();
 }
 
 }  // namespace
@@ -56,44 +71,68 @@ ElementType element_type(Dtype dtype) {
   }
 }
 
-void send(const Node& argument) {
+void ensure_uploaded(const Node& argument) {
   DeviceData& data = data_of(argument);
+  if (!data.padded.empty() && Ints(data.padded) != Ints(argument.shape)) take_to_host(argument);
   if (!data.host.defined()) return;
-  const Place& place = place_at(data.place);
+  const XlaDevice& device = device_at(data.device_index);
   const ElementType type = element_type(argument.dtype);
-  for (int i = 0; i < place.num_partitions(); ++i) {
+  for (int i = 0; i < device.num_partitions(); ++i) {
     const at::Tensor part = is_tiled(data.layout) ? tile_of(data.host, *data.layout, i).contiguous() : data.host;
-    data.buffers.push_back(client().upload(part.data_ptr(), type, part.sizes().vec(), place.devices()[i]));
+    data.buffers.push_back(client().upload(part.data_ptr(), type, part.sizes().vec(), device.plugin_devices()[i]));
   }
   data.host = at::Tensor();
   count([](Counters& all) { ++all.uploads; });
 }
 
-Value upload(const at::Tensor& cpu, Place& place, LayoutPtr layout) {
+Value upload(const at::Tensor& cpu, XlaDevice& device, LayoutPtr layout) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  auto data = std::make_unique<DeviceData>(place.index());
+  auto data = std::make_unique<DeviceData>(device.index());
   data->layout = layout;
   data->host = cpu.contiguous();
-  const bool send_now = place.num_partitions() == 1 && cpu.numel() > 0;
+  const bool send_now = device.num_partitions() == 1 && cpu.numel() > 0;
   if (!send_now && shares_memory(data->host, cpu)) data->host = data->host.clone();
   Value value = argument(std::move(data), cpu.scalar_type(), cpu.sizes());
-  if (send_now) send(*value);
+  if (send_now) ensure_uploaded(*value);
   return value;
 }
 
-at::Tensor fetch(const Node& argument) {
+void ensure_padded(const Node& argument, Ints shape) {
+  DeviceData& data = data_of(argument);
+  const bool is_padded =
+      !data.host.defined() && (data.padded.empty() ? Ints(argument.shape) : Ints(data.padded)) == shape;
+  if (is_padded) return;
+  if (shape == Ints(argument.shape)) return ensure_uploaded(argument);
+  if (!data.host.defined()) take_to_host(argument);
+  const at::Tensor exact = data.host;
+  data.host = at::zeros(shape, exact.options());
+  first_rows(data.host, exact.sizes()).copy_(exact);
+  const XlaDevice& device = device_at(data.device_index);
+  data.buffers.push_back(
+      client().upload(data.host.data_ptr(), element_type(argument.dtype), shape.vec(), device.plugin_devices()[0]));
+  data.host = at::Tensor();
+  data.padded.assign(shape.begin(), shape.end());
+  count([](Counters& all) { ++all.uploads; });
+}
+
+at::Tensor download(const Node& argument) {
   const DeviceData& data = data_of(argument);
   if (data.host.defined()) return data.host.clone();
-  at::Tensor whole = at::empty(argument.shape, at::TensorOptions().dtype(argument.dtype));
+  if (!data.padded.empty()) {
+    const at::Tensor all = at::empty(data.padded, at::device(at::kCPU).dtype(argument.dtype));
+    data.buffers[0].download(all.data_ptr(), all.nbytes());
+    return first_rows(all, argument.shape).contiguous();
+  }
+  at::Tensor whole = at::empty(argument.shape, at::device(at::kCPU).dtype(argument.dtype));
   if (!is_tiled(data.layout)) {
     data.buffers[0].download(whole.data_ptr(), whole.nbytes());
     return whole;
   }
   for (size_t i = 0; i < data.buffers.size(); ++i) {
-    const at::Tensor place = tile_of(whole, *data.layout, static_cast<int>(i));
-    const at::Tensor tile = at::empty(place.sizes(), whole.options());
+    const at::Tensor target = tile_of(whole, *data.layout, static_cast<int>(i));
+    const at::Tensor tile = at::empty(target.sizes(), whole.options());
     data.buffers[i].download(tile.data_ptr(), tile.nbytes());
-    place.copy_(tile);
+    target.copy_(tile);
   }
   return whole;
 }
@@ -102,12 +141,12 @@ at::Tensor to_cpu(const at::Tensor& tensor) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   LazyStorage* storage = storage_of(tensor);
   if (storage == nullptr) return tensor;
-  if (tensor.numel() == 0) return at::empty(tensor.sizes(), at::TensorOptions().dtype(tensor.dtype()));
+  if (tensor.numel() == 0) return at::empty(tensor.sizes(), at::device(at::kCPU).dtype(tensor.dtype()));
   if (storage->value()->op != Op::Argument) {
     count([](Counters& all) { ++all.cuts; });
-    execute_pending(storage->place());
+    execute_pending(storage->device());
   }
-  const at::Tensor all = fetch(*storage->value());
+  const at::Tensor all = download(*storage->value());
   if (tensor.storage_offset() == 0 && tensor.is_contiguous() && tensor.numel() == all.numel()) {
     return all.view(tensor.sizes());
   }
@@ -117,7 +156,7 @@ at::Tensor to_cpu(const at::Tensor& tensor) {
 void set_layout(const at::Tensor& tensor, LayoutPtr layout) {
   LazyStorage* storage = storage_of(tensor);
   LOCKSTEP_ASSERT(storage != nullptr, "a layout is given to a tensor on ", tensor.device());
-  storage->settle(upload(to_cpu(tensor), storage->place(), layout));
+  storage->settle(upload(to_cpu(tensor), storage->device(), layout));
   storage->layout = layout;
 }
 
@@ -125,8 +164,8 @@ std::vector<size_t> bytes_per_device(const at::Tensor& tensor) {
   LazyStorage* storage = storage_of(tensor);
   LOCKSTEP_CHECK_VALUE(storage != nullptr, "[bytes_per_device] the tensor is on ", tensor.device(),
                        ", not on an XLA device");
-  if (storage->value()->op != Op::Argument) execute_pending(storage->place());
-  send(*storage->value());
+  if (storage->value()->op != Op::Argument) execute_pending(storage->device());
+  ensure_uploaded(*storage->value());
   std::vector<size_t> bytes;
   for (const Buffer& buffer : data_of(*storage->value()).buffers) bytes.push_back(buffer.device_bytes());
   return bytes;

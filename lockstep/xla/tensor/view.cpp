@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/base/error.h"
+#include "lockstep/xla/graph/origin.h"
 #include "lockstep/xla/tensor/lazy_storage.h"
 
 namespace lockstep::xla {
@@ -14,7 +15,7 @@ bool is_whole(const at::Tensor& tensor, const Node& value) {
   return tensor.storage_offset() == 0 && tensor.is_contiguous() && tensor.numel() == value.numel();
 }
 
-/// What a storage with a lasting layout takes is laid out so, also where it is memory already.
+/// The value in the layout of its storage, also if it is an argument already.
 Value laid_out(Value value, LayoutPtr layout) {
   if (layout == nullptr || value->op != Op::Argument || data_of(*value).layout == layout) return value;
   DeviceData& data = data_of(*value);

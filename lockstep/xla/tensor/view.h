@@ -2,16 +2,16 @@
 
 #include <vector>
 
-#include "lockstep/xla/graph/build.h"
+#include "lockstep/xla/graph/ops/build.h"
 
 namespace lockstep::xla {
 
-/// A strided view over a flat storage, said in shapes: cut the storage into a block of `shape` (padded where a stride
-/// does not divide what is above it), take the box [begin, end) of it, and put its dimensions into the view's order.
-/// The same description serves reading and writing.
+/// A strided view of a flat storage, expressed by shapes: reshape the storage to a block of `shape` (padded where a
+/// stride does not divide the next larger one), slice the box [begin, end), and transpose to the view's order. The
+/// description serves reading and writing.
 class StridedBox {
  public:
-  /// False where the view's elements overlap other than by expansion: such a view can only be gathered.
+  /// Returns false if elements of the view overlap other than by expansion; such a view can only be gathered.
   bool describe(int64_t numel, Ints size, Ints stride, int64_t offset);
 
   /// The view's value, of a storage of any shape.
@@ -20,7 +20,8 @@ class StridedBox {
   Value write(const Value& storage, const Value& view) const;
 
  private:
-  /// A cut: the last dimension has `length` elements, `padded` of them with what it takes to divide it.
+  /// One split of the last dimension: it has `length` elements, and `padded` ones with the padding that makes it
+  /// divide.
   struct Cut {
     int64_t length;
     int64_t padded;
@@ -32,13 +33,13 @@ class StridedBox {
   Shape shape_;
   Shape begin_;
   Shape end_;
-  /// Dimensions of the view that are neither of size 1 nor expanded, and where each is in the box.
+  /// Dimensions of the view that are neither of size 1 nor expanded, and their positions in the box.
   Shape kept_;
   Shape position_;
   bool is_padded_ = false;
 };
 
-/// The value of any strided view, by the address of each element.
+/// The value of any strided view, gathered by the address of each element.
 Value gather_view(const Value& storage, Ints size, Ints stride, int64_t offset);
 
 }  // namespace lockstep::xla

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "lockstep/cluster/tpu/slice_text.h"
+#include "lockstep/cluster/tpu/slice_topology.h"
 #include "tests/cluster/expect_error.h"
 
 namespace lockstep::tpu {

@@ -17,7 +17,10 @@ namespace {
 namespace fs = std::filesystem;
 
 using ::testing::Contains;
+using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
 using Variables = std::map<std::string, std::string>;
 using Counts = std::map<std::string, int>;
 
@@ -153,13 +156,15 @@ TEST(TPUResolverTest, WhatIsNamedComesBeforeTheSlice) {
 /// Answers everything, and keeps what it was asked.
 struct Asked {
   std::vector<std::string> urls;
+  std::string root = "https://other.example/";
+  std::string token = R"({"access_token": "t0"})";
 
   HttpClient client() {
     return [this](const HttpRequest& request) -> HttpResponse {
       urls.push_back(request.url);
-      if (request.url.ends_with("/token")) return {200, R"({"access_token": "t0"})"};
+      if (request.url.ends_with("/token")) return {200, token};
       if (request.url.find("discovery") != std::string::npos) {
-        return {200, R"({"rootUrl": "https://other.example/", "version": "v2"})"};
+        return {200, R"({"rootUrl": ")" + root + R"(", "version": "v2"})"};
       }
       if (request.url.ends_with("/project-id")) return {200, "p"};
       if (request.url.ends_with("/zone")) return {200, "projects/1/zones/z"};
@@ -193,6 +198,37 @@ TEST(TPUResolverTest, VariablesSayWhomToAsk) {
   const TPUClusterResolver resolver(options);
   EXPECT_EQ(service.urls.front(), "http://1.2.3.4/computeMetadata/v1/project/project-id");
   EXPECT_EQ(service.urls.back(), "https://other.example/v2/projects/p/locations/z/nodes/n");
+}
+
+TEST(TPUResolverTest, ATokenIsSentByHttpsOnly) {
+  const Machine machine;
+  Asked service;
+  service.root = "http://other.example/";
+  Variables variables{{"TPU_NAME", "n"}, {"TPU_API_DISCOVERY_URL", "https://discovery.example/doc"}};
+  TPUOptions options = machine.options(variables);
+  options.client = service.client();
+  EXPECT_ERROR(TPUClusterResolver{options}, c10::ValueError, "a token is sent by https only: url=http://other.example");
+  EXPECT_THAT(service.urls, Each(Not(HasSubstr("token"))));
+  service.root = "https://other.example/";
+  variables["TPU_API_DISCOVERY_URL"] = "http://discovery.example/doc";
+  options.variables = machine.options(variables).variables;
+  EXPECT_ERROR(TPUClusterResolver{options}, c10::ValueError, "by https only: url=http://discovery.example/doc");
+}
+
+TEST(TPUResolverTest, ErrorsDoNotShowTokens) {
+  const Machine machine;
+  Asked service;
+  TPUOptions options = machine.options({{"TPU_NAME", "n"}});
+  options.client = service.client();
+  for (const char* broken : {R"({"access_token": "ya29.secret)", "ya29.secret", R"(["ya29.secret"])"}) {
+    service.token = broken;
+    try {
+      const TPUClusterResolver resolver(options);
+      ADD_FAILURE() << "no error: " << broken;
+    } catch (const c10::Error& error) {
+      EXPECT_THAT(error.what_without_backtrace(), Not(HasSubstr("secret")));
+    }
+  }
 }
 
 TEST(TPUResolverTest, SaysWhatIsWrong) {

@@ -1,4 +1,4 @@
-#include "lockstep/data/formats/crc32c.h"
+#include "lockstep/data/formats/records/crc32c.h"
 
 #include <string>
 
@@ -26,12 +26,12 @@ std::string some_bytes(size_t size) {
 }
 
 TEST(Crc32cTest, GivesTensorFlowsSums) {
-  const auto expected = testing::expected_answers("records").at("_crc32c");
+  const auto expected = tests::expected_answers("records").at("_crc32c");
   for (const auto& [hex, sum] : expected.at("hex of data").items()) {
-    EXPECT_EQ(crc32c(testing::from_hex(hex)), sum.get<uint32_t>()) << hex;
+    EXPECT_EQ(crc32c(tests::from_hex(hex)), sum.get<uint32_t>()) << hex;
   }
   for (const auto& [hex, sum] : expected.at("masked").items()) {
-    EXPECT_EQ(masked_crc32c(testing::from_hex(hex)), sum.get<uint32_t>()) << hex;
+    EXPECT_EQ(masked_crc32c(tests::from_hex(hex)), sum.get<uint32_t>()) << hex;
   }
 }
 

@@ -1,4 +1,4 @@
-#include "lockstep/data/formats/example.h"
+#include "lockstep/data/formats/records/example.h"
 
 #include <map>
 #include <string>
@@ -7,8 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "lockstep/data/formats/example_builder.h"
-#include "lockstep/data/formats/record_reader.h"
+#include "lockstep/data/formats/records/example_builder.h"
+#include "lockstep/data/formats/records/record_reader.h"
 #include "tests/data/formats/fixtures.h"
 
 namespace lockstep::data {
@@ -16,9 +16,9 @@ namespace {
 
 using nlohmann::json;
 using ::testing::ElementsAre;
-using testing::fixture;
 using ::testing::HasSubstr;
-using testing::message_of;
+using tests::fixture;
+using tests::message_of;
 
 json values_of(const FeatureValues& values) {
   json result = json::array();
@@ -54,7 +54,7 @@ std::string entry(const std::string& key, const std::string& feature) {
 }
 
 TEST(ExampleTest, ReadsWhatTensorFlowWrote) {
-  const auto answers = testing::expected_answers("records");
+  const auto answers = tests::expected_answers("records");
   for (const char* name : {"examples.tfrecord", "examples.gzip.tfrecord"}) {
     RecordReader reader(fixture(std::string("records/") + name));
     for (const json& expected : answers.at(name).at("examples")) {
@@ -66,7 +66,7 @@ TEST(ExampleTest, ReadsWhatTensorFlowWrote) {
         const json& feature = expected.at(std::string(key));
         json wanted = feature.at("values");
         if (values.kind() == FeatureKind::Bytes) {
-          for (json& value : wanted) value = testing::from_hex(value);
+          for (json& value : wanted) value = tests::from_hex(value);
         }
         if (values.kind() == FeatureKind::Float) wanted = wanted.get<std::vector<float>>();
         EXPECT_EQ(c10::str(values.kind()), feature.at("kind").get<std::string>()) << key;
@@ -78,7 +78,7 @@ TEST(ExampleTest, ReadsWhatTensorFlowWrote) {
 }
 
 TEST(ExampleTest, ReadsSequencesThatTensorFlowWrote) {
-  const json expected = testing::expected_answers("records").at("sequence_examples.tfrecord").at("sequence_examples");
+  const json expected = tests::expected_answers("records").at("sequence_examples.tfrecord").at("sequence_examples");
   RecordReader reader(fixture("records/sequence_examples.tfrecord"));
   for (const json& sequence : expected) {
     Bytes record;
@@ -144,7 +144,7 @@ TEST(ExampleTest, RefusesDamagedMessagesAndNamesTheByte) {
                     "ab"),
             "[parse_example] the message must be a sound tf.Example: byte=0, bytes=4 (end of buffer exception)");
   EXPECT_THAT(message(field(1, entry("f", field(2, field(1, "abc"))))), HasSubstr("byte=11, bytes=16 (the length of"));
-  EXPECT_THAT(message(field(1, entry("i", field(3, field(1, "\xff"))))), HasSubstr("cut off"));
+  EXPECT_THAT(message(field(1, entry("i", field(3, field(1, "\xff"))))), HasSubstr("truncated"));
   EXPECT_THAT(message(field(1, entry("i", field(3, field(1, std::string(11, '\xff') + '\x01'))))), HasSubstr("varint"));
   EXPECT_THROW(parse(Bytes("plain text is no example")), DataError);
 }

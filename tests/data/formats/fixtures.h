@@ -8,7 +8,7 @@
 
 #include "lockstep/base/error.h"
 
-namespace lockstep::data::testing {
+namespace lockstep::data::tests {
 
 /// Returns the path of `tests/fixtures/<name>`.
 inline std::string fixture(const std::string& name) { return LOCKSTEP_FIXTURES "/" + name; }
@@ -41,4 +41,4 @@ std::string message_of(const Call& call) {
   return {};
 }
 
-}  // namespace lockstep::data::testing
+}  // namespace lockstep::data::tests

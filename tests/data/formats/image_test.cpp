@@ -1,8 +1,8 @@
-#include "lockstep/data/formats/image.h"
+#include "lockstep/data/formats/image/image.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "lockstep/base/error.h"
 #include "tests/data/formats/fixtures.h"
@@ -11,10 +11,10 @@ namespace lockstep::data {
 namespace {
 
 using ::testing::AllOf;
-using testing::fixture;
-using testing::from_hex;
 using ::testing::HasSubstr;
-using testing::message_of;
+using tests::fixture;
+using tests::from_hex;
+using tests::message_of;
 
 at::Tensor noise(int64_t height, int64_t width, int64_t channels) {
   return at::randint(0, 256, {height, width, channels}, at::kByte);

@@ -1,10 +1,10 @@
-#include "lockstep/data/formats/npy.h"
+#include "lockstep/data/formats/numpy/npy.h"
 
 #include <limits>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "lockstep/base/error.h"
 #include "tests/data/formats/fixtures.h"
@@ -15,10 +15,10 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using testing::message_of;
-using testing::read_whole_file;
-using testing::TemporaryFolder;
-using testing::write_whole_file;
+using tests::message_of;
+using tests::read_whole_file;
+using tests::TemporaryFolder;
+using tests::write_whole_file;
 
 // Makes a file of version 1 from the dict and the data.
 std::string npy(const std::string& literal, const std::string& data) {

@@ -1,8 +1,8 @@
-#include "lockstep/data/formats/npz.h"
+#include "lockstep/data/formats/numpy/npz.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "lockstep/base/error.h"
 #include "tests/data/formats/fixtures.h"
@@ -12,12 +12,12 @@ namespace lockstep::data {
 namespace {
 
 using ::testing::AllOf;
-using testing::fixture;
 using ::testing::HasSubstr;
-using testing::message_of;
-using testing::read_whole_file;
-using testing::TemporaryFolder;
-using testing::write_whole_file;
+using tests::fixture;
+using tests::message_of;
+using tests::read_whole_file;
+using tests::TemporaryFolder;
+using tests::write_whole_file;
 
 std::map<std::string, at::Tensor> some_arrays() {
   return {{"a", at::arange(1000, at::kLong).reshape({10, 100})},
@@ -123,7 +123,7 @@ TEST(NpzTest, RefusesAMemberThatStartsBehindTheEnd) {
   bytes[27] = '\x10';  // the length of the name, in the local header
   const size_t entry = bytes.find("PK\x01\x02");
   for (size_t i = 20; i < 28; ++i) bytes[entry + i] = '\0';  // both sizes
-  EXPECT_THAT(message_of([&] { parse_npz(bytes); }), HasSubstr("header of the member is cut off"));
+  EXPECT_THAT(message_of([&] { parse_npz(bytes); }), HasSubstr("header of the member is truncated"));
 }
 
 TEST(NpzTest, NamesTheFile) {

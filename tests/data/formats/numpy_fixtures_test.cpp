@@ -3,11 +3,11 @@
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/formats/npy.h"
-#include "lockstep/data/formats/npz.h"
+#include "lockstep/data/formats/numpy/npy.h"
+#include "lockstep/data/formats/numpy/npz.h"
 
 namespace lockstep::data {
 namespace {

@@ -1,4 +1,4 @@
-#include "lockstep/data/formats/record_reader.h"
+#include "lockstep/data/formats/records/record_reader.h"
 
 #include <string>
 #include <vector>
@@ -13,10 +13,10 @@ namespace lockstep::data {
 namespace {
 
 using ::testing::ElementsAre;
-using testing::expected_answers;
-using testing::fixture;
 using ::testing::HasSubstr;
-using testing::message_of;
+using tests::expected_answers;
+using tests::fixture;
+using tests::message_of;
 
 std::string record_file(const std::string& name) { return fixture("records/" + name); }
 
@@ -43,7 +43,7 @@ TEST(RecordReaderTest, ReadsWhatTensorFlowWrote) {
     for (size_t i = 0; i < records.size(); ++i) {
       EXPECT_EQ(records[i].size(), expected[i].at("length").get<size_t>()) << name << " record " << i;
       if (!expected[i].contains("hex")) continue;
-      EXPECT_EQ(records[i], testing::from_hex(expected[i].at("hex"))) << name << i;
+      EXPECT_EQ(records[i], tests::from_hex(expected[i].at("hex"))) << name << i;
     }
   }
   EXPECT_EQ(files, 7);
@@ -138,7 +138,7 @@ TEST(RecordReaderTest, RecordsArePiecesOfTheMappingAndOutliveTheReader) {
 }
 
 TEST(RecordReaderTest, ReadsSeveralGzipFilesInOne) {
-  const std::string once = testing::read_whole_file(record_file("plain.gzip.tfrecord"));
+  const std::string once = tests::read_whole_file(record_file("plain.gzip.tfrecord"));
   RecordReader reader(Bytes(once + once), "twice");
   EXPECT_EQ(read_all(reader).size(), 40U);
   RecordReader followed(Bytes(once + "text"), "followed");

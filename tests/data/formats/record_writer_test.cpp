@@ -1,4 +1,4 @@
-#include "lockstep/data/formats/record_writer.h"
+#include "lockstep/data/formats/records/record_writer.h"
 
 #include <filesystem>
 #include <string>
@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "lockstep/data/formats/record_reader.h"
+#include "lockstep/data/formats/records/record_reader.h"
 #include "tests/data/formats/fixtures.h"
 #include "tests/data/formats/temporary_folder.h"
 
@@ -15,8 +15,8 @@ namespace lockstep::data {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::message_of;
-using testing::TemporaryFolder;
+using tests::message_of;
+using tests::TemporaryFolder;
 
 std::string compressible_bytes(size_t size) {
   std::string bytes(size, '\0');
@@ -58,7 +58,7 @@ TEST_P(RecordWriterTest, AFileOfNoRecordsIsSound) {
   EXPECT_FALSE(reader.next(record));
 }
 
-TEST_P(RecordWriterTest, FlushedRecordsAreInTheGrowingFile) {
+TEST_P(RecordWriterTest, ReadersSeeFlushedRecords) {
   const TemporaryFolder folder;
   RecordWriter writer(folder / "file", {.compression = GetParam()});
   writer.write("one");

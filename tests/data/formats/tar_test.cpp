@@ -1,4 +1,4 @@
-#include "lockstep/data/formats/tar.h"
+#include "lockstep/data/formats/archive/tar.h"
 
 #include <cstdlib>
 
@@ -15,11 +15,11 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::message_of;
 using ::testing::Pair;
-using testing::read_whole_file;
-using testing::TemporaryFolder;
-using testing::write_whole_file;
+using tests::message_of;
+using tests::read_whole_file;
+using tests::TemporaryFolder;
+using tests::write_whole_file;
 
 using Files = std::vector<std::pair<std::string, std::string>>;
 

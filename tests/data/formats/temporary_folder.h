@@ -7,7 +7,7 @@
 #include <string>
 #include <unistd.h>
 
-namespace lockstep::data::testing {
+namespace lockstep::data::tests {
 
 /// A folder of its own for each test; it goes with its files when the test ends.
 class TemporaryFolder {
@@ -42,4 +42,4 @@ inline void write_whole_file(const std::string& path, const std::string& content
   std::ofstream(path, std::ios::binary) << content;
 }
 
-}  // namespace lockstep::data::testing
+}  // namespace lockstep::data::tests

@@ -6,18 +6,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "lockstep/data/formats/csv.h"
-#include "lockstep/data/formats/fixed_length.h"
-#include "lockstep/data/formats/lines.h"
+#include "lockstep/data/formats/text/csv.h"
+#include "lockstep/data/formats/text/fixed_length.h"
+#include "lockstep/data/formats/text/lines.h"
 #include "tests/data/formats/fixtures.h"
 
 namespace lockstep::data {
 namespace {
 
 using ::testing::ElementsAre;
-using testing::fixture;
 using ::testing::HasSubstr;
-using testing::message_of;
+using tests::fixture;
+using tests::message_of;
 
 // What gzip makes of three lines: `printf 'one\r\ntwo\nlast' | gzip -n`.
 const char* const kGzippedLines = "1f8b0800000000000003cbcf4be5e52a29cfe7ca492c2e0100f66f9f7f0d000000";
@@ -42,7 +42,7 @@ std::vector<std::vector<std::string>> records_of(const std::string& text, const 
 }
 
 TEST(LineReaderTest, ReadsWhatTensorFlowReads) {
-  const auto answers = testing::expected_answers("text");
+  const auto answers = tests::expected_answers("text");
   for (const char* name : {"lines.txt", "empty.txt"}) {
     LineReader reader(fixture(std::string("text/") + name));
     EXPECT_EQ(all_of(reader), answers.at(name).at("TextLineDataset").get<std::vector<std::string>>()) << name;
@@ -56,7 +56,7 @@ TEST(LineReaderTest, EndsLinesAtLineFeeds) {
 }
 
 TEST(LineReaderTest, ReadsCompressedLines) {
-  const Bytes gzipped(testing::from_hex(kGzippedLines));
+  const Bytes gzipped(tests::from_hex(kGzippedLines));
   LineReader reader(gzipped, "gzipped");
   EXPECT_THAT(all_of(reader), ElementsAre("one", "two", "last"));
   EXPECT_EQ(reader.lines_read(), 3);
@@ -75,7 +75,7 @@ TEST(LineReaderTest, Skips) {
 }
 
 TEST(FixedLengthReaderTest, ReadsWhatTensorFlowReads) {
-  const auto answers = testing::expected_answers("text").at("fixed.bin");
+  const auto answers = tests::expected_answers("text").at("fixed.bin");
   FixedLengthReader reader(fixture("text/fixed.bin"), {.record_bytes = 2, .header_bytes = 4, .footer_bytes = 4});
   EXPECT_EQ(all_of(reader), answers.begin()->get<std::vector<std::string>>());
 }
@@ -99,7 +99,7 @@ TEST(FixedLengthReaderTest, SkipsAndEndsBeforeTheFooter) {
 }
 
 TEST(FixedLengthReaderTest, ReadsCompressedFiles) {
-  const Bytes gzipped(testing::from_hex(kGzippedLines));  // 13 bytes: "one\r\ntwo\nlast"
+  const Bytes gzipped(tests::from_hex(kGzippedLines));  // 13 bytes: "one\r\ntwo\nlast"
   FixedLengthReader reader(gzipped, "gzipped",
                            {.record_bytes = 4, .header_bytes = 3, .footer_bytes = 2, .compression = Compression::Gzip});
   EXPECT_THAT(all_of(reader), ElementsAre("\r\ntw", "o\nla"));
@@ -108,7 +108,7 @@ TEST(FixedLengthReaderTest, ReadsCompressedFiles) {
 }
 
 TEST(CsvReaderTest, ReadsWhatTensorFlowReads) {
-  const auto answers = testing::expected_answers("text").at("table.csv");
+  const auto answers = tests::expected_answers("text").at("table.csv");
   CsvReader reader(fixture("text/table.csv"), {.header = true});
   std::vector<std::string> fields;
   for (const auto& expected : answers.begin().value()) {

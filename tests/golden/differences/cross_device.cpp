@@ -32,14 +32,14 @@ Json mirrored_sums(const Case& c) {
 }  // namespace
 
 void add(std::vector<Difference>& table) {
-  table.push_back({"fraction of a byte", kTopic, has_fraction_of_bytes, "keeps any number as bytes_per_pack",
+  table.push_back({"fraction of a byte", kTopic, has_fraction_of_bytes, "accepts any number as bytes_per_pack",
                    "does not compile", "bytes are counted in whole numbers", expect_no_compile()});
   table.push_back({"unknown shapes", kTopic, [](const Case& c) { return c.call == "group_by_size_unknown"; },
-                   "makes one pack where a shape is not known before the program runs", "does not compile",
-                   "tensors of LibTorch always know their shape", expect_no_compile()});
+                   "makes one pack if a shape is not known before the program runs", "does not compile",
+                   "LibTorch tensors always know their shape", expect_no_compile()});
   table.push_back({"hierarchical copy over an odd number of devices", kTopic, reduces_odd_number_in_batch,
-                   "leaves the last device out of the sum: 10 + 11 + 12 is 21", "the sum over all devices", "lost data",
-                   expect_value(mirrored_sums)});
+                   "leaves the last device out of the sum: 10 + 11 + 12 is 21", "the sum over all devices",
+                   "no data are lost", expect_value(mirrored_sums)});
 }
 
 }  // namespace lockstep::golden::rules::cross_device

@@ -9,7 +9,7 @@ namespace {
 constexpr const char* kTopic = "multi_worker";
 
 bool is_written_in_replicas(const Case& c) {
-  return c.call == "variable" && c.text("then") == "each replica assigns worker index + 1";
+  return c.call == "variable" && c.text("then").starts_with("each replica ");
 }
 
 bool writes_only_first(const Case& c) {
@@ -58,19 +58,19 @@ Json with_steps_of_no_rows(const Case& c) {
 
 void add(std::vector<Difference>& table) {
   table.push_back({"only the first replica", kTopic, writes_only_first,
-                   "each worker takes its own first replica: copies of a mirrored variable differ between workers",
-                   "replica 0 of worker 0 counts for all workers",
-                   "copies of a mirrored variable are equal, and a value must not depend on who reads it",
+                   "each worker uses its own first replica: copies of a mirrored variable differ between workers",
+                   "replica 0 of worker 0 is used for all workers",
+                   "copies of a mirrored variable are equal, and a value must not depend on the worker that reads it",
                    expect_value(first_replica_for_all)});
-  table.push_back({"options of graphs", kTopic, [](const Case& c) { return c.call == "update_config_proto"; },
-                   "also turns on scoped allocators, for the operation CollectiveReduce",
-                   "RuntimeConfig has the group leader, the device filters and the isolation of sessions",
-                   "there is no graph to rewrite; gradients are packed by CommunicationOptions",
+  table.push_back({"graph options", kTopic, [](const Case& c) { return c.call == "update_config_proto"; },
+                   "also enables scoped allocators for the operation CollectiveReduce",
+                   "RuntimeConfig contains the group leader, the device filters and the session isolation",
+                   "there is no graph to rewrite; CommunicationOptions::bytes_per_pack sets the buckets of gradients",
                    expect_value(without_graph_options)});
-  table.push_back({"end of a dataset with a shard hint", kTopic, ends_at_different_steps,
-                   "each worker ends when its own part does", "all end at the same step, with batches of no rows",
-                   "workers that go on would wait for ever in the next collective",
-                   expect_value(with_steps_of_no_rows)});
+  table.push_back(
+      {"end of a dataset with a shard hint", kTopic, ends_at_different_steps,
+       "each worker ends at the end of its own part", "all workers end at the same step, with empty batches",
+       "workers that continue would wait forever in the next collective", expect_value(with_steps_of_no_rows)});
 }
 
 }  // namespace lockstep::golden::rules::multi_worker

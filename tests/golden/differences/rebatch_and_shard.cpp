@@ -70,6 +70,28 @@ Json error_for_all_workers(const Case& c) {
   return std::vector<Json>(c.out.size(), error);
 }
 
+bool reads_files(const Json& step) {
+  return is_one_of(step.at(0).get<std::string>(), {"text_files", "record_files", "interleave", "flat_map"});
+}
+
+/// Whether files are concatenated with a source that has none.
+bool has_files_and_others(const Case& c) {
+  const Json pipeline = c.field("pipeline");
+  return c.call == "auto_shard" && c.text("policy") == "AUTO" &&
+         std::any_of(pipeline.begin(), pipeline.end(), reads_files) &&
+         std::any_of(pipeline.begin(), pipeline.end(), [](const Json& step) { return step[0] == "concatenate_range"; });
+}
+
+Json sharded_by_data(const Case& c) {
+  Case by_data = c;
+  by_data.in["policy"] = "DATA";
+  return drivers::rebatch_and_shard_workers::run(by_data).value;
+}
+
+bool is_of_several_workers(const Case& c) {
+  return c.call == "worker_steps" && !c.has_error() && c.out.at(0).is_array();
+}
+
 Json with_empty_step(const Case& c) {
   Json steps = c.out;
   steps.push_back(std::vector<Json>(c.out.at(0).size(), Json::array()));
@@ -80,39 +102,44 @@ Json with_empty_step(const Case& c) {
 
 void add(std::vector<Difference>& table) {
   table.push_back({"partial last step", kTopic, drops_partial_step,
-                   "`next` loses the elements of a step that not all replicas have data for, where shapes are static; "
-                   "get_next_as_optional and loops in functions keep them",
-                   "the step, with batches of no rows for the others, in every kind of loop",
-                   "no element is lost, and all ways to read a dataset give the same",
+                   "with static shapes, `next` loses the elements of a step for which not all replicas have data; "
+                   "get_next_as_optional and loops in functions return them",
+                   "the step, with empty batches for the other replicas, in every kind of loop",
+                   "no element is lost, and all ways to read a dataset give the same elements",
                    expect_value(with_partial_step)});
   table.push_back({"partial last step of a dataset", kTopic, drops_partial_step_of_dataset,
-                   "CentralStorageStrategy loses the elements of a step that not all replicas have data for",
-                   "the step, with batches of no rows for the others, as under MirroredStrategy",
+                   "CentralStorageStrategy loses the elements of a step for which not all replicas have data",
+                   "the step, with empty batches for the other replicas, as under MirroredStrategy",
                    "no element is lost, and every strategy gives the same steps", expect_value(steps_of_mirrored)});
   table.push_back({"scalars that do not fill a step", kTopic,
                    [](const Case& c) { return c.call == "distribute_datasets_from_function_steps"; },
-                   "ends, and the elements of the last step are lost", "ValueError that says to batch the dataset",
-                   "there is no scalar without a value to give to the other replicas",
+                   "ends and loses the elements of the last step", "ValueError that says to batch the dataset",
+                   "the other replicas cannot get an empty scalar",
                    expect_error("ValueError", "elements must be batches")});
   table.push_back({"optionals under the default strategy", kTopic, has_no_optionals,
                    "the default strategy returns the dataset itself, which has no get_next_as_optional",
                    "as under every other strategy", "a program that works on two devices must work on one",
                    expect_value(with_optionals)});
-  table.push_back({"files and other sources", kWorkers,
-                   [](const Case& c) { return c.id == "shard/text_files_f2.2+concatenate_range_4/3/AUTO"; },
-                   "shards the files, finds a source without files, and shards the half-done graph once more by data: "
+  table.push_back({"placement of one dataset", kTopic,
+                   [](const Case& c) {
+                     return c.call == "input_options" && c.text("api") == "dataset" &&
+                            c.in.at("place_dataset_on_device") && c.text("mode") == "PER_WORKER";
+                   },
+                   "distribute_dataset accepts place_dataset_on_device and does nothing",
+                   "ValueError: it needs distribute_datasets_from_function with a dataset for each replica",
+                   "an option that has no effect is an error",
+                   expect_error("ValueError", "place_dataset_on_device=true needs")});
+  table.push_back({"files and other sources", kWorkers, has_files_and_others,
+                   "shards the files, finds a source without files, and shards the partly changed graph again by data: "
                    "elements are lost",
-                   "shards by data alone", "a rewrite that fails leaves nothing behind", expect_value([](const Case&) {
-                     return Json{{0, 3, 2}, {1, 0, 3}, {2, 1}};
-                   })});
+                   "shards by data only", "a failed rewrite has no effect", expect_value(sharded_by_data)});
   table.push_back(
-      {"last step without rows", kWorkers, [](const Case& c) { return c.id == "workers/range_9+batch_2_drop/2x2/OFF"; },
-       "where a worker's turn is to cut pieces of no rows behind the last row, such a step is given for "
-       "text files and left out for this range",
-       "the step is given, with batches of no rows", "one rule for all sources", expect_value(with_empty_step)});
+      {"last step without rows", kWorkers, is_of_several_workers,
+       "if a worker's last step has no rows, the step is returned for text files and omitted for this range",
+       "the step is returned, with empty batches", "one rule for all sources", expect_value(with_empty_step)});
   table.push_back({"fewer files than workers", kWorkers, fails_for_some_workers,
-                   "InvalidArgument on the workers that would have got a file; the others end quietly, or wait for "
-                   "ever for those that failed",
+                   "InvalidArgument on the workers that would have got a file; the others end without an error, or "
+                   "wait forever for the failed ones",
                    "ValueError on every worker", "a job fails as a whole, with the reason on every worker",
                    expect_value(error_for_all_workers)});
 }

@@ -97,31 +97,31 @@ bool gathers_more_than_tensorflow(const Case& c) {
 Json concatenation(const Case& c) { return to_json(at::cat(components(c), c.in.at("axis").get<int64_t>())); }
 
 void add_reduce(std::vector<Difference>& table) {
-  table.push_back({"number zero", kTopic, is_number_zero, "AttributeError from inside, though zero is let through",
+  table.push_back({"number zero", kTopic, is_number_zero, "internal AttributeError, although zero is accepted",
                    "zero, as a tensor", "zero is the one number whose sum over replicas is known",
                    expect_value(zero_tensor)});
   table.push_back({"number in, tensor out", kTopic, returns_python_numbers,
-                   "returns Python numbers as they came where nothing has to be computed",
-                   "a tensor of that value in every case",
+                   "returns Python numbers unchanged if nothing has to be computed", "always a tensor with that value",
                    "in C++ the type of a result cannot depend on the number of replicas",
                    expect_value([](const Case& c) { return numbers_as_tensors(c.out); })});
-  table.push_back({"None and text", kTopic, has_no_type, "passes them through where nothing has to be computed",
-                   "does not compile", "LibTorch has no tensors of text, and nothing has no type",
+  table.push_back({"None and strings", kTopic, has_no_type, "passes them through if nothing has to be computed",
+                   "does not compile", "LibTorch has no string tensors, and None has no counterpart in C++",
                    expect_no_compile()});
   table.push_back({"list of numbers along an axis", kTopic, reduces_list_of_numbers_along_axis,
                    "stacks the list into one tensor for SUM", "ValueError: the leaves are numbers, which have no axis",
                    "a nest is reduced leaf by leaf, with and without an axis", expect_error("ValueError", "[reduce]")});
   table.push_back({"sum of one tensor along an axis", kTopic, sums_same_value_along_axis,
                    "sums the tensor once for each replica", "ValueError, as without an axis",
-                   "the same value on all replicas has no sum over them; TensorFlow says so too where there is no axis",
+                   "one value for all replicas has no sum over them; without an axis TensorFlow rejects it too",
                    expect_error("ValueError", "cannot be summed")});
-  table.push_back(
-      {"nest along an axis", kTopic, [](const Case& c) { return c.call == "reduce_structure" && has_axis(c); },
-       "stacks a list or tuple into one tensor for SUM; accidental errors for MEAN and for mappings",
-       "reduces leaf by leaf and keeps the structure", "as it does without an axis", expect_value(reduced_leaves)});
+  table.push_back({"nest along an axis", kTopic,
+                   [](const Case& c) { return c.call == "reduce_structure" && has_axis(c); },
+                   "stacks a list or tuple into one tensor for SUM; unintended errors for MEAN and for mappings",
+                   "reduces leaf by leaf and keeps the structure", "consistent with reduce without an axis",
+                   expect_value(reduced_leaves)});
   table.push_back({"list of axes", kTopic, [](const Case& c) { return c.text("axis_is") == "list"; },
                    "TypeError: a list is not hashable; a tuple works", "the reduction along these axes",
-                   "a list of axes is a list of axes", expect_value(reduced_along_list)});
+                   "the type of the list does not matter", expect_value(reduced_along_list)});
 }
 
 }  // namespace
@@ -129,12 +129,12 @@ void add_reduce(std::vector<Difference>& table) {
 void add(std::vector<Difference>& table) {
   add_reduce(table);
   table.push_back({"gather of all types, along all axes", kTopic, gathers_more_than_tensorflow,
-                   "accidental errors for negative axes and for types that its collectives lack", "the concatenation",
-                   "nothing about concatenation depends on the type or on how an axis is counted",
+                   "unintended errors for negative axes and for types that its collectives do not support",
+                   "the concatenation", "concatenation does not depend on the type or on the sign of the axis",
                    expect_value(concatenation)});
   table.push_back({"gather without an axis", kTopic, [](const Case& c) { return c.call == "gather" && !has_axis(c); },
-                   "does not look at the axis where there is one replica", "does not compile",
-                   "gather has no default axis", expect_no_compile()});
+                   "does not check the axis if there is one replica", "does not compile", "gather has no default axis",
+                   expect_no_compile()});
 }
 
 }  // namespace lockstep::golden::rules::reduce_gather

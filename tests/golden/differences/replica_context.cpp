@@ -89,31 +89,31 @@ std::optional<std::string> check_gathered(const Case& c, const Outcome& outcome)
 
 void add(std::vector<Difference>& table) {
   table.push_back(
-      {"equal numbers and texts", kTopic,
+      {"equal numbers and strings", kTopic,
        [](const Case& c) {
          return c.call == "merge_call" && num_replicas(c) > 1 && !c.has_error() && has_bare_constant(c.out);
        },
-       "returns them bare where all replicas have the very same Python object", "one for each replica",
-       "numbers and texts have no identity in C++; a shared tensor does come back bare",
+       "returns one bare value if all replicas have the same Python object", "one value per replica",
+       "numbers and strings have no identity in C++; a shared tensor is returned bare",
        expect_value([](const Case& c) { return with_constants_for_each_replica(c.out, num_replicas(c)); })});
   table.push_back({"all_reduce on one device", kTopic,
                    [](const Case& c) { return c.call == "all_reduce" && num_replicas(c) == 1 && c.has_error(); },
-                   "ValueError in a traced function, because the argument carries no device", "the value",
-                   "the sum over one replica is its value, however the function is called",
+                   "ValueError in a traced function, because the argument has no device", "the value",
+                   "the sum over one replica is its value, for every way to call the function",
                    expect_value([](const Case& c) { return to_json(values_of(c).at(0)); })});
   table.push_back({"all_reduce of small integers", kTopic, reduces_small_integers,
-                   "InvalidArgument: its collectives lack 8- and 16-bit integers",
-                   "the sum in the same type, the mean in float32", "reduce outside of replicas takes them, too",
+                   "InvalidArgument: its collectives do not support 8- and 16-bit integers",
+                   "the sum in the same type, the mean in float32", "reduce outside replicas supports them too",
                    expect_value(reduced)});
   table.push_back({"negative axes", kTopic, gathers_along_negative_axis,
-                   "an accidental ValueError from its collectives", "counts from the last dimension",
-                   "as on one device, as gather does, and as LibTorch does everywhere", check_gathered});
+                   "an unintended ValueError from its collectives", "counts from the last dimension",
+                   "consistent with one device, with gather, and with LibTorch", check_gathered});
   table.push_back({"merge_call in a function", kTopic, [](const Case& c) { return merges(c, {"nested_in_function"}); },
                    "RuntimeError while a nested function is traced", "the result of the merge",
-                   "nothing is traced: a function that the step calls is part of the step",
+                   "nothing is traced; a function that the step calls is part of the step",
                    expect_value([](const Case& c) { return to_json(sum_of(c)); })});
   table.push_back({"number in, tensor out", kTopic, [](const Case& c) { return merges(c, {"reduce_literal"}); },
-                   "the default and one-device strategies return a number as it came", "a tensor of that value",
+                   "the default and one-device strategies return a number unchanged", "a tensor with that value",
                    "in C++ the type of a result cannot depend on the strategy",
                    expect_value([](const Case&) { return to_json(at::scalar_tensor(2.0, at::kFloat)); })});
 }

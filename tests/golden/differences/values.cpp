@@ -1,4 +1,5 @@
 #include <initializer_list>
+#include <regex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,8 +42,16 @@ Json only_components(const Json& value) {
   return result;
 }
 
+/// Whether Python has a second form, of classes or of enumerators: `<Class object>`, `<ReduceOp.SUM: 'SUM'>`.
+bool has_pythons_form(const Case& c) {
+  static const std::regex pattern(R"(<.* object>|<\w+\.\w+: .*>)");
+  return c.call == "printed" && !c.has_error() && std::regex_match(c.out.at("repr").get<std::string>(), pattern);
+}
+
 Json printed_once(const Case& c) {
-  const std::string text = c.text("value") == "VariableAggregation" ? "VariableAggregation.MEAN" : c.out.at("str");
+  std::string text = std::regex_replace(c.out.at("str").get<std::string>(), std::regex("V2\\."), ".");
+  const bool is_name = is_one_of(c.text("value"), {"ReduceOp", "CommunicationImplementation"});
+  if (is_name) text.erase(0, text.find('.') + 1);
   return {{"str", text}, {"repr", text}};
 }
 
@@ -66,24 +75,23 @@ Json components_seen(const Case& c) {
 }
 
 void add_structures(std::vector<Difference>& table) {
-  table.push_back({"equal numbers and texts", kTopic, regroups_equal_constants,
-                   "returns them bare where all replicas have the very same Python object, as small numbers and "
-                   "literals are",
-                   "one for each replica",
-                   "numbers and texts have no identity in C++; a shared tensor does come back bare",
-                   expect_value(one_for_each)});
+  table.push_back(
+      {"equal numbers and strings", kTopic, regroups_equal_constants,
+       "returns one bare value if all replicas have the same Python object, as with small numbers and literals",
+       "one value per replica", "numbers and strings have no identity in C++; a shared tensor is returned bare",
+       expect_value(one_for_each)});
   table.push_back({"replicas that return different types", kTopic,
                    [](const Case& c) { return c.call == "run_returns" && c.text("returns") == "leaf and list"; },
                    "a PerReplica of a number and lists", "does not compile", "a C++ function returns one type",
                    expect_no_compile()});
   table.push_back({"distributed values and one device", kTopic, gives_distributed_value_to_one_device,
-                   "hands a PerReplica or Mirrored on as it is", "its component, as under every other strategy",
-                   "the step takes a tensor, whatever the strategy",
+                   "passes a PerReplica or Mirrored through unchanged", "its component, as under every other strategy",
+                   "the step takes a tensor under every strategy",
                    expect_value([](const Case& c) { return only_components(c.out); })});
   table.push_back({"negative replica", kTopic,
                    [](const Case& c) { return c.call.starts_with("select_replica") && c.in.at("replica") < 0; },
                    "counts from the last component, as Python's lists do", "IndexError",
-                   "there is no replica -1; only arithmetic gone wrong asks for it",
+                   "there is no replica -1; such an index is a programming error",
                    expect_error("IndexError", "the replica must be one")});
 }
 
@@ -91,39 +99,36 @@ void add_structures(std::vector<Difference>& table) {
 
 void add(std::vector<Difference>& table) {
   add_structures(table);
-  table.push_back({"one printed form", kTopic,
-                   [](const Case& c) {
-                     return c.call == "printed" &&
-                            is_one_of(c.text("value"), {"InputContext", "ValueContext", "VariableAggregation"});
-                   },
-                   "repr is Python's own: the object's class, or VariableAggregationV2 with its number",
-                   "prints `tf.distribute.ValueContext(...)` and `VariableAggregation.MEAN` in both forms",
-                   "the second form tells nothing more, and V2 is no name on the API pages",
-                   expect_value(printed_once)});
+  table.push_back(
+      {"a single printed form", kTopic, has_pythons_form,
+       "repr is Python's default: the class of the object, or VariableAggregationV2 with its number",
+       "prints `tf.distribute.ValueContext(...)`, `VariableAggregation.MEAN` and, for types that are made from "
+       "names, `SUM` in both forms",
+       "a second form adds no information, and the API pages do not contain the name V2", expect_value(printed_once)});
   table.push_back({"printed specs", kTopic,
                    [](const Case& c) { return c.call == "printed" && c.text("value").ends_with("element_spec"); },
                    "`PerReplicaSpec(TensorSpec(shape=(None,), dtype=tf.int64, name=None), ...)`",
                    "a PerReplica of `TensorSpec(shape=(None,), dtype=int64)`",
-                   "a spec for each replica is a PerReplica as any other, and its parts have no names",
+                   "a spec per replica is an ordinary PerReplica, and its components have no names",
                    expect_value(printed_spec)});
   table.push_back({"more reductions", kTopic,
                    [](const Case& c) { return c.call == "enum" && c.text("name") == "ReduceOp"; }, "SUM and MEAN",
-                   "MIN and MAX, too", "what metrics need", expect_value([](const Case&) {
+                   "also MIN and MAX", "metrics need them", expect_value([](const Case&) {
                      return Json{{"SUM", "SUM"}, {"MEAN", "MEAN"}, {"MIN", "MIN"}, {"MAX", "MAX"}};
                    })});
-  table.push_back({"components in reach", kTopic,
+  table.push_back({"access to components", kTopic,
                    [](const Case& c) {
                      return is_operator(c, {"len", "iter", "index"});
                    },
-                   "TypeError: only local_results gives the components", "size(), iteration and [replica]",
-                   "C++ has no tuple of unknown length to return, and the number of components is no secret",
+                   "TypeError: only local_results returns the components", "size(), iteration and [replica]",
+                   "C++ has no tuple of unknown length, and the number of components is useful",
                    expect_value(components_seen)});
   table.push_back({"truth and equality", kTopic,
                    [](const Case& c) {
                      return is_operator(c, {"bool", "equal"});
                    },
-                   "true, as for every Python object", "ValueError outside of replicas, the component's answer inside",
-                   "a PerReplica stands for its component, which is not known here",
+                   "true, as for all Python objects", "ValueError outside replicas, the answer of the component inside",
+                   "a PerReplica stands for its component, which is not known outside replicas",
                    expect_error("ValueError", "only inside a replica")});
 }
 

@@ -73,20 +73,21 @@ Json same_with_variable_returned(const Case& c) {
 
 void add(std::vector<Difference>& table) {
   table.push_back({"remainder of an integer sum", "variables", leaves_remainder,
-                   "gives every copy the same part and loses the remainder: 7 over two copies reads back 6",
-                   "the first copies take one more: 4 and 3, which read back 7", "assigning 7 must read 7",
+                   "gives every copy the same part and loses the remainder: 7 over two copies reads 6",
+                   "the first copies get one more: 4 and 3, which read 7", "assigning 7 must read 7",
                    expect_value(parts_of_seven)});
   table.push_back({"copies without aggregation", "variables_write", writes_copies_without_aggregation,
                    "writes all copies, then fails because the result cannot be read as one value", "writes all copies",
-                   "the write is done, and reading the whole is what fails, when it is asked for",
+                   "the write succeeds; reading the whole value fails when it is requested",
                    expect_value(all_copies_written)});
   table.push_back({"literal zero", "variables_write", writes_literal_zero,
-                   "AttributeError from inside, though zero is let through", "adds nothing, or assigns zero",
+                   "internal AttributeError, although zero is accepted", "adds nothing, or assigns zero",
                    "zero is the one number whose sum over replicas is known", expect_value(zero_written)});
-  table.push_back({"value for each replica, variable kept once", "variables_write", writes_several_values_to_one,
-                   "CentralStorageStrategy takes the first replica's value and drops the others", "ValueError",
-                   "lost data; reduce the value first, or let the replicas assign it with the variable's aggregation",
-                   expect_error("ValueError", "cannot be written to a variable that is kept once")});
+  table.push_back(
+      {"PerReplica value, variable stored once", "variables_write", writes_several_values_to_one,
+       "CentralStorageStrategy uses the first replica's value and drops the others", "ValueError",
+       "no data are lost; reduce the value first, or let the replicas assign it with the variable's aggregation",
+       expect_error("ValueError", "cannot be written to a variable that is stored once")});
   table.push_back({"what assign returns", "variables_write", is_outside,
                    "one of three Python classes that all read as the new value",
                    "the variable, so that calls can be chained", "Python classes have no counterpart in C++",

@@ -8,7 +8,9 @@
 #include <ATen/ATen.h>
 
 #include "lockstep/lockstep.h"
+#include "lockstep/strategy/strategy_impl.h"
 #include "tests/golden/drivers.h"
+#include "tests/golden/drivers/nesting.h"
 #include "tests/golden/strategies.h"
 #include "tests/golden/variables.h"
 
@@ -64,7 +66,7 @@ Json show(const PerReplica<at::Tensor>& value) {
 
 /// A replica sees its own component of a Mirrored value, and with one copy there is nothing to mirror.
 Json show(const Mirrored<at::Tensor>& value) {
-  if (value.size() == 1 || current_place().place == Place::Replica) return plain_json(value.value());
+  if (value.size() == 1 || current_position().kind == PositionKind::Replica) return plain_json(value.value());
   return {{"Mirrored", array_of(value)}};
 }
 
@@ -223,76 +225,6 @@ Json run_legal(const Case& test_case) {
   }
   auto scope = (is_other ? stage.other : where == "scope" ? stage.strategy : get_strategy()).scope();
   return call(stage);
-}
-
-Json set_inside_scope(const std::string& which) {
-  const OneDeviceStrategy strategy("CPU:0");
-  const OneDeviceStrategy other("CPU:0");
-  auto scope = strategy.scope();
-  set_strategy(which == "none" ? std::nullopt : std::optional<Strategy>(which == "same" ? strategy : other));
-  return "set";
-}
-
-Json set_twice() {
-  const OneDeviceStrategy first("CPU:0");
-  const OneDeviceStrategy second("CPU:0");
-  Json seen = Json::array();
-  set_strategy(first);
-  seen.push_back(get_strategy() == first);
-  set_strategy(second);
-  seen.push_back(get_strategy() == second);
-  set_strategy(std::nullopt);
-  seen.push_back(!has_strategy());
-  return seen;
-}
-
-Json leave_device_scope_open() {
-  const OneDeviceStrategy strategy("CPU:0");
-  auto scope = std::make_unique<Scope>(strategy.shared_impl());
-  const DeviceScope device("CPU:0");
-  scope.reset();
-  return {};
-}
-
-/// The sum of all elements, one step after the other.
-Json sum_of_dataset() {
-  const MirroredStrategy strategy(cpu_names(2));
-  int64_t sum = 0;
-  for (const auto& batch : strategy.distribute_dataset(data::range(4).batch(2))) {
-    sum += strategy.reduce("sum", batch, 0).item<int64_t>();
-  }
-  return sum;
-}
-
-Json run_nesting(const Case& test_case) {
-  const LogicalCpus cpus(test_case);
-  const std::string name = test_case.text("case");
-  const OneDeviceStrategy strategy("CPU:0");
-  if (name == "set_strategy same inside scope") return set_inside_scope("same");
-  if (name == "set_strategy other inside scope") return set_inside_scope("other");
-  if (name == "set_strategy none inside scope") return set_inside_scope("none");
-  if (name == "set_strategy twice") return set_twice();
-  if (name == "device scope left open") return leave_device_scope_open();
-  if (name == "for loop in a function") return sum_of_dataset();
-  if (name == "enumerate in a function") throw DoesNotCompile("a loop keeps a counter of its own");
-  if (name == "creator scope left open") throw DoesNotCompile("there are no variable creator scopes");
-  if (name == "scope left twice") throw DoesNotCompile("a scope is left by its destructor, once");
-  if (name == "run args none") throw DoesNotCompile("the arguments of run are its own arguments");
-  if (name == "run args empty") return strategy.run([] { return 0; }).value();
-  if (name == "exception in replica 1") {
-    MirroredStrategy(cpu_names(2)).run([] {
-      LOCKSTEP_CHECK_VALUE(get_replica_context().replica_id_in_sync_group() != 1, "from replica 1");
-    });
-  }
-  if (name == "copy") {
-    const Strategy copy = strategy;  // NOLINT: the copy is what is looked at
-    return copy == strategy ? "the same strategy" : "another strategy";
-  }
-  if (name == "deepcopy") {
-    const OneDeviceStrategy again(strategy.extended().worker_devices().at(0));
-    return again == strategy ? "the same strategy" : again.type_name();
-  }
-  throw HarnessError("[contexts] unknown: case=" + name);
 }
 
 }  // namespace

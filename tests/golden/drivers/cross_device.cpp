@@ -11,10 +11,12 @@
 #include "lockstep/comm/options.h"
 #include "lockstep/comm/pack.h"
 #include "lockstep/device/device_spec.h"
-#include "lockstep/strategy/cross_device_ops.h"
-#include "lockstep/strategy/mirrored.h"
+#include "lockstep/device/logical_devices.h"
+#include "lockstep/strategy/context.h"
+#include "lockstep/strategy/reduce/cross_device_ops.h"
 #include "lockstep/strategy/replica_context.h"
-#include "lockstep/strategy/variable.h"
+#include "lockstep/strategy/strategies/mirrored.h"
+#include "lockstep/strategy/variable/variable.h"
 #include "tests/golden/drivers.h"
 #include "tests/golden/strategies.h"
 #include "tests/golden/tensors.h"
@@ -108,13 +110,18 @@ Destinations destinations_of(const std::string& text, const PerReplica<T>& value
   throw DoesNotCompile("a destination is a device string, a distributed value or a variable: " + text);
 }
 
-/// The devices of a result. Logical CPUs share their memory, so tensors do not tell.
-Json device_names(const Destinations& destinations) {
-  if (destinations.devices().empty()) return cpu_names(destinations.num_copies());
+/// The device of each copy of a result: the destination that it was made for, if it is there. To LibTorch all logical
+/// CPUs are one device.
+Json device_names(const Mirrored<at::Tensor>& result, const Destinations& destinations) {
   Json names = Json::array();
-  for (const std::string& device : destinations.devices()) {
+  for (size_t copy = 0; copy < result.size(); ++copy) {
+    const bool like_value = destinations.devices().empty();
+    const std::string device =
+        like_value ? canonicalize("CPU:" + std::to_string(copy)) : destinations.devices().at(copy);
+    const bool is_there = result[copy].device() == find_logical_device(device).torch_device;
     const DeviceSpec spec = DeviceSpec::parse(device);
-    names.push_back(*spec.type() + ":" + std::to_string(spec.index().value()));
+    names.push_back(is_there ? *spec.type() + ":" + std::to_string(spec.index().value())
+                             : "on " + result[copy].device().str());
   }
   return names;
 }
@@ -143,8 +150,8 @@ std::shared_ptr<CrossDeviceOps> ops_of(const Case& test_case) { return make_ops(
 Json reduce(const Case& test_case) {
   const PerReplica<at::Tensor> value = per_replica(test_case.in.at("values"));
   const Destinations destinations = destinations_of(test_case.text("destinations"), value);
-  const Json result = to_json(ops_of(test_case)->reduce(op_of(test_case), value, destinations));
-  return {{"result", result}, {"devices", device_names(destinations)}};
+  const Mirrored<at::Tensor> result = ops_of(test_case)->reduce(op_of(test_case), value, destinations);
+  return {{"result", to_json(result)}, {"devices", device_names(result, destinations)}};
 }
 
 Json batch_reduce(const Case& test_case) {
@@ -170,8 +177,8 @@ Json reduce_slices(const Case& test_case) {
 Json broadcast(const Case& test_case) {
   const at::Tensor value = tensor_from_json("float32", test_case.in.at("value"));
   const Destinations destinations = destinations_of(test_case.text("destinations"), PerReplica<at::Tensor>{value});
-  return {{"result", to_json(ops_of(test_case)->broadcast(value, destinations))},
-          {"devices", device_names(destinations)}};
+  const Mirrored<at::Tensor> result = ops_of(test_case)->broadcast(value, destinations);
+  return {{"result", to_json(result)}, {"devices", device_names(result, destinations)}};
 }
 
 /// A value that is no PerReplica: in C++ it is turned into one, of one component for each of its devices.

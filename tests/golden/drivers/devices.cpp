@@ -8,10 +8,10 @@
 #include "lockstep/device/device_scope.h"
 #include "lockstep/device/device_spec.h"
 #include "lockstep/device/logical_devices.h"
-#include "lockstep/strategy/central_storage.h"
 #include "lockstep/strategy/extended.h"
-#include "lockstep/strategy/mirrored.h"
-#include "lockstep/strategy/one_device.h"
+#include "lockstep/strategy/strategies/central_storage.h"
+#include "lockstep/strategy/strategies/mirrored.h"
+#include "lockstep/strategy/strategies/one_device.h"
 #include "tests/golden/drivers.h"
 
 namespace lockstep::golden::drivers::devices {
@@ -45,7 +45,7 @@ DeviceSpec with_fields(DeviceSpec spec, const Json& fields) {
 }
 
 MissingJob missing_job(const Case& test_case) {
-  return test_case.text("mode") == "graph" ? MissingJob::kLeftOut : MissingJob::kLocalhost;
+  return test_case.text("mode") == "graph" ? MissingJob::LeftOut : MissingJob::Localhost;
 }
 
 /// Opens the device scopes of a case for as long as it lives.

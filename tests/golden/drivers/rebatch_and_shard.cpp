@@ -6,7 +6,8 @@
 #include <ATen/ATen.h>
 
 #include "lockstep/lockstep.h"
-#include "lockstep/strategy/distributed_input.h"
+#include "lockstep/strategy/access.h"
+#include "lockstep/strategy/input/distributed_input.h"
 #include "tests/golden/drivers.h"
 #include "tests/golden/pipelines.h"
 #include "tests/golden/strategies.h"
@@ -53,7 +54,7 @@ Input from_function(const Strategy& strategy, const Case& test_case, const Input
     contexts.push_back({context.num_input_pipelines, context.input_pipeline_id, context.num_replicas_in_sync});
     return pipeline_of(test_case);
   };
-  return detail::distribute_from_function(strategy.impl(), make, options);
+  return detail::distribute_from_function(detail::Access::impl(strategy), make, options);
 }
 
 Json all_of_function(const Strategy& strategy, const Case& test_case) {
@@ -65,19 +66,18 @@ Json all_of_function(const Strategy& strategy, const Case& test_case) {
           {"element_spec", spec_of(input)}};
 }
 
-/// Names the device of each replica's batch. To LibTorch all logical CPUs are one device, so only that one is seen.
-Json devices_of(const Strategy& strategy, const InputOptions& options, const Input& input) {
+/// Names the device of each replica's batch, as the library does, if the batch is there. To LibTorch all logical CPUs
+/// are one device.
+Json devices_of(const Input& input) {
   detail::StepIterator iterator(input, 0);
   std::vector<data::Element> elements;
   iterator.next(elements);
-  const std::vector<std::string> names = strategy.extended().worker_devices();
-  const bool is_placed =
-      options.place_dataset_on_device && options.replication_mode == InputReplicationMode::PerReplica;
-  const bool stays_on_host = !options.fetch_to_device && !is_placed;
+  const std::vector<std::string> names = detail::batch_devices(*input);
   Json devices = Json::array();
   for (size_t replica = 0; replica < elements.size(); ++replica) {
-    const bool on_cpu = data::detail::to_tensor(elements[replica].leaves[0]).device().is_cpu();
-    devices.push_back(!on_cpu ? "elsewhere" : stays_on_host ? canonicalize("CPU:0") : names.at(replica));
+    const c10::Device device = data::detail::to_tensor(elements[replica].leaves[0]).device();
+    const bool is_there = device == find_logical_device(names.at(replica)).torch_device;
+    devices.push_back(is_there ? names[replica] : names[replica] + ", but the tensor is on " + device.str());
   }
   return devices;
 }
@@ -92,8 +92,8 @@ Json with_options(const Strategy& strategy, const Case& test_case) {
   Json contexts = Json::array();
   const Input input = test_case.text("api") == "function"
                           ? from_function(strategy, test_case, options, contexts)
-                          : detail::distribute_node(strategy.impl(), pipeline_of(test_case), options);
-  return {{"contexts", contexts}, {"steps", steps_of(input)}, {"devices", devices_of(strategy, options, input)}};
+                          : detail::distribute_node(detail::Access::impl(strategy), pipeline_of(test_case), options);
+  return {{"contexts", contexts}, {"steps", steps_of(input)}, {"devices", devices_of(input)}};
 }
 
 Json batch_size_of_context(const Case& test_case) {
@@ -113,7 +113,7 @@ Json answer(const Case& test_case) {
     Json contexts;
     return steps_of(from_function(strategy, test_case, {}, contexts));
   }
-  const Input input = detail::distribute_node(strategy.impl(), pipeline_of(test_case), {});
+  const Input input = detail::distribute_node(detail::Access::impl(strategy), pipeline_of(test_case), {});
   if (test_case.call == "steps") return steps_of(input);
   if (test_case.call == "element_spec") return spec_of(input);
   if (test_case.call == "cardinality") return cardinality_of(input);

@@ -1,12 +1,19 @@
+#include <atomic>
+#include <barrier>
+#include <exception>
 #include <functional>
+#include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "lockstep/data/rewrites/auto_shard.h"
 #include "lockstep/data/rewrites/batch_sizes.h"
 #include "lockstep/data/rewrites/worker_pipeline.h"
 #include "lockstep/data/transforms.h"
-#include "lockstep/strategy/distributed_input.h"
+#include "lockstep/strategy/input/distributed_input.h"
+#include "lockstep/strategy/input/step_reader.h"
+#include "lockstep/strategy/strategy_impl.h"
 #include "tests/golden/drivers.h"
 #include "tests/golden/pipelines.h"
 
@@ -62,36 +69,63 @@ Json streams(const Case& test_case) {
   });
 }
 
-/// One worker's part in `worker_steps`.
-struct Worker {
-  Worker(const data::NodePtr& node, const std::vector<c10::Device>& devices)
-      : reader({node, devices}, {}), empty_batches(node, devices) {}
+/// Lets the threads of a group of workers agree whether any of them has data, as a collective does between processes.
+class Agreement {
+ public:
+  explicit Agreement(size_t num_workers) : barrier_(static_cast<ptrdiff_t>(num_workers)) {}
 
-  detail::StepReader reader;
-  detail::EmptyBatches empty_batches;
-  detail::Step step;
+  bool any(bool mine) {
+    if (mine) has_data_ = true;
+    barrier_.arrive_and_wait();
+    const bool result = has_data_;
+    barrier_.arrive_and_wait();
+    has_data_ = false;
+    barrier_.arrive_and_wait();
+    return result;
+  }
+
+  /// For a worker that has failed: the others go on without it.
+  void leave() { barrier_.arrive_and_drop(); }
+
+ private:
+  std::barrier<> barrier_;
+  std::atomic<bool> has_data_ = false;
 };
 
-/// All workers in one process: a step has data if any of them has.
+/// All workers in one process: each thread iterates as one worker does.
 Json steps_of_workers(const Case& test_case) {
-  std::vector<Worker> workers;
-  for (const InputWorker& worker : workers_of(test_case)) {
-    workers.emplace_back(data::detail::worker_pipeline(pipeline_of(test_case), worker).node,
-                         std::vector<c10::Device>(worker.replicas_per_worker, c10::Device(c10::kCPU)));
+  const std::vector<InputWorker> workers = workers_of(test_case);
+  const auto strategy = detail::default_strategy().shared_from_this();
+  Agreement agreement(workers.size());
+  std::vector<Json> answers(workers.size());
+  std::vector<std::exception_ptr> failures(workers.size());
+  std::vector<std::thread> threads;
+  for (const InputWorker& worker : workers) {
+    auto input = std::make_shared<detail::DistributedInput>(detail::DistributedInput{
+        .pipelines = {{data::detail::worker_pipeline(pipeline_of(test_case), worker).node,
+                       std::vector<c10::Device>(worker.replicas_per_worker, c10::Device(c10::kCPU))}},
+        .strategy = strategy,
+        .any_worker = [&agreement](bool mine) { return agreement.any(mine); },
+        .num_workers = worker.num_workers});
+    const auto index = static_cast<size_t>(worker.index);
+    threads.emplace_back([&, input, index] {
+      try {
+        answers[index] = ids_of_steps(input, kMaxSteps);
+      } catch (...) {
+        failures[index] = std::current_exception();
+        agreement.leave();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
   }
   Json steps = Json::array();
-  while (steps.size() < kMaxSteps) {
-    bool any = false;
-    for (Worker& worker : workers) {
-      worker.step = {};
-      worker.reader.read(worker.step);
-      any = any || worker.step.has_data();
-    }
-    if (!any) break;
+  for (size_t step = 0; step < answers.at(0).size(); ++step) {
     Json replicas = Json::array();
-    for (Worker& worker : workers) {
-      worker.empty_batches.fill(worker.step);
-      for (const auto& element : worker.step.elements) replicas.push_back(ids_of(*element));
+    for (const Json& answer : answers) {
+      for (const Json& ids : answer.at(step)) replicas.push_back(ids);
     }
     steps.push_back(std::move(replicas));
   }

@@ -6,7 +6,8 @@
 #include <tuple>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/types.h>
 
 #include "lockstep/lockstep.h"
 #include "tests/golden/drivers.h"

@@ -1,8 +1,12 @@
+#include <algorithm>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <optional>
+#include <regex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/cluster/cluster_spec.h"
@@ -22,7 +26,7 @@ namespace {
 /// Returns what the function answers, or its error: the topic has errors inside of answers.
 Json answer_of(const std::function<Json()>& ask) {
   const Outcome outcome = run_driver([&](const Case&) { return Outcome::of_value(ask()); }, Case());
-  if (outcome.kind == Outcome::Kind::kValue) return outcome.value;
+  if (outcome.kind == Outcome::Kind::Value) return outcome.value;
   return {{"error", {{"type", outcome.type}, {"message", outcome.text}}}};
 }
 
@@ -67,21 +71,18 @@ Json described(const ClusterSpec& cluster) {
   return result;
 }
 
-/// The arguments that are no cluster, as JSON where that can say them.
-Json run_wrong_cluster(const std::string& name) {
-  const std::map<std::string, std::string> texts{{"string_task", R"({"worker": "w0:1"})"},
-                                                 {"int_tasks", R"({"worker": 3})"},
-                                                 {"bytes", R"({"worker": ["w0:1"]})"},
-                                                 {"list", R"(["w0:1"])"},
-                                                 {"none", "null"},
-                                                 {"number_address", R"({"worker": [1]})"},
-                                                 {"negative_index", R"({"worker": {"-1": "a:1"}})"}};
-  if (name == "int_job") throw DoesNotCompile("the name of a job is a text");
-  return indexed(ClusterSpec::from_json(texts.at(name)));
+/// A Python literal that is no cluster, as JSON where that can say it: texts in double quotes, bytes as texts, numbers
+/// of tasks as keys.
+Json run_wrong_cluster(const std::string& literal) {
+  if (std::regex_search(literal, std::regex(R"(^\{-?\d+:)"))) throw DoesNotCompile("the name of a job is a text");
+  std::string text = std::regex_replace(literal, std::regex(R"(b?'([^']*)')"), R"("$1")");
+  text = std::regex_replace(text, std::regex(R"(([{,] ?)(-?\d+):)"), R"($1"$2":)");
+  text = std::regex_replace(text, std::regex("None"), "null");
+  return indexed(ClusterSpec::from_json(text));
 }
 
 Json run_spec_call(const Case& c) {
-  if (c.call == "ClusterSpec_wrong") return run_wrong_cluster(c.text("name"));
+  if (c.call == "ClusterSpec_wrong") return run_wrong_cluster(c.text("repr"));
   if (c.call == "ClusterSpec_equal") return cluster_of(c.in.at("a")) == cluster_of(c.in.at("b"));
   if (c.call == "normalize_cluster_spec") return indexed(cluster_of(c.in.at("value")));
   const ClusterSpec cluster = cluster_of(c.in.at("cluster"));
@@ -109,14 +110,22 @@ struct MasterCall {
   std::string rpc_layer{};
 };
 
-/// The calls that `master_calls` of a case lists.
+/// The calls that `master_calls` of a case lists: "none; worker,1; ps,0,rpc test; worker,none".
 std::vector<MasterCall> master_calls(const Case& c) {
-  const std::string text = c.text("master_calls");
-  if (text == "none; worker,1; worker,0,rpc test") return {{{}, {}}, {"worker", 1}, {"worker", 0, "test"}};
-  if (text != "master(): none; worker,1; ps,0,rpc test; worker,9; foo,0; worker,none; none,0") {
-    throw HarnessError("[resolvers] unknown master calls: " + text);
+  static const std::regex call(R"((\w+)(?:,(\w+))?(?:,rpc (\w+))?(?:; |$))");
+  const std::string text = std::regex_replace(c.text("master_calls"), std::regex(R"(^master\(\): )"), "");
+  std::vector<MasterCall> calls;
+  size_t num_read = 0;
+  for (std::sregex_iterator one(text.begin(), text.end(), call), end; one != end; ++one) {
+    const std::string type = (*one)[1];
+    const std::string id = (*one)[2];
+    const bool has_id = !id.empty() && id != "none";
+    calls.push_back(
+        {type == "none" ? TaskType() : TaskType(type), has_id ? TaskId(std::stoi(id)) : TaskId(), (*one)[3].str()});
+    num_read += static_cast<size_t>(one->length());
   }
-  return {{{}, {}}, {"worker", 1}, {"ps", 0, "test"}, {"worker", 9}, {"foo", 0}, {"worker", {}}, {{}, 0}};
+  if (num_read != text.size()) throw HarnessError("[resolvers] unknown master calls: " + text);
+  return calls;
 }
 
 /// What all resolvers answer, but for `environment`.
@@ -146,8 +155,19 @@ std::optional<T> optional_in(const Json& arguments, const char* name) {
   return optional_of<T>(arguments.value(name, Json()));
 }
 
-Json run_tf_config(const Case& c) {
+/// Returns the arguments of a case; throws where the driver would drop one.
+const Json& known_arguments(const Case& c, std::initializer_list<std::string_view> names) {
   const Json& arguments = c.in.at("arguments");
+  for (const auto& [name, value] : arguments.items()) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      throw HarnessError("[resolvers] unknown argument: " + name);
+    }
+  }
+  return arguments;
+}
+
+Json run_tf_config(const Case& c) {
+  const Json& arguments = known_arguments(c, {"task_type", "task_id", "rpc_layer", "environment"});
   const TFConfigClusterResolver resolver({.task_type = optional_in<std::string>(arguments, "task_type"),
                                           .task_id = optional_in<int>(arguments, "task_id"),
                                           .rpc_layer = text_in(arguments, "rpc_layer"),
@@ -159,7 +179,8 @@ Json run_tf_config(const Case& c) {
 }
 
 Json run_simple(const Case& c) {
-  const Json& arguments = c.in.at("arguments");
+  const Json& arguments =
+      known_arguments(c, {"master", "task_type", "task_id", "environment", "num_accelerators", "rpc_layer"});
   const SimpleClusterResolver resolver(
       cluster_of(c.in.at("cluster")),
       {.master = text_in(arguments, "master"),
@@ -185,9 +206,15 @@ std::shared_ptr<ClusterResolver> part_of_union(const Json& cluster, int k) {
                                                                .num_accelerators = {{"GPU", k + 3}}});
 }
 
+bool is_one_of_union(const std::string& name) {
+  return name == "task_type" || name == "task_id" || name == "rpc_layer";
+}
+
 Json run_union(const Case& c) {
   const Json& arguments = c.in.at("arguments");
-  if (arguments.contains("foo")) throw DoesNotCompile("options have no field foo");
+  for (const auto& [name, value] : arguments.items()) {
+    if (!is_one_of_union(name)) throw DoesNotCompile("options have no field " + name);
+  }
   std::vector<std::shared_ptr<ClusterResolver>> parts;
   for (const Json& cluster : c.in.at("clusters"))
     parts.push_back(part_of_union(cluster, static_cast<int>(parts.size())));
@@ -201,7 +228,8 @@ Json run_union(const Case& c) {
 }
 
 SlurmOptions slurm_options_of(const Case& c) {
-  const Json& arguments = c.in.at("arguments");
+  const Json& arguments = known_arguments(
+      c, {"jobs", "port_base", "gpus_per_node", "gpus_per_task", "auto_set_gpu", "rpc_layer", "tasks_per_node"});
   SlurmOptions options;
   options.jobs = arguments.value("jobs", options.jobs);
   options.port_base = arguments.value("port_base", options.port_base);
@@ -234,9 +262,12 @@ Json run_slurm(const Case& c) {
 }
 
 Json run_sagemaker(const Case& c) {
-  const Json& arguments = c.in.at("arguments");
+  const Json& arguments = known_arguments(c, {"port", "task_type", "task_id", "rpc_layer", "environment"});
   const SageMakerClusterResolver resolver({.port = arguments.value("port", SageMakerOptions().port),
                                            .task_type = optional_in<std::string>(arguments, "task_type"),
+                                           .task_id = optional_in<int>(arguments, "task_id"),
+                                           .rpc_layer = text_in(arguments, "rpc_layer"),
+                                           .environment = text_in(arguments, "environment"),
                                            .variables = environment_of(c)});
   Json result = answers_of(resolver, c);
   result["environment"] = none_for_empty(resolver.environment());
@@ -244,9 +275,14 @@ Json run_sagemaker(const Case& c) {
 }
 
 Json run_tpu(const Case& c) {
-  const Json& arguments = c.in.at("arguments");
+  const Json& arguments =
+      known_arguments(c, {"tpu", "zone", "project", "job_name", "coordinator_name", "coordinator_address"});
   const TPUClusterResolver resolver({.tpu = text_in(arguments, "tpu"),
+                                     .zone = text_in(arguments, "zone"),
+                                     .project = text_in(arguments, "project"),
                                      .job_name = arguments.value("job_name", TPUOptions().job_name),
+                                     .coordinator_name = text_in(arguments, "coordinator_name"),
+                                     .coordinator_address = text_in(arguments, "coordinator_address"),
                                      .variables = environment_of(c)});
   return {{"cluster", indexed(resolver.cluster_spec())},
           {"task_type", json_of(resolver.task_type())},

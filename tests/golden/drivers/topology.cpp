@@ -117,7 +117,7 @@ Json run_lookup(const Case& c) {
 Json replicas_on(const DeviceAssignment& assignment, int task) {
   const Outcome outcome =
       run_driver([&](const Case&) { return Outcome::of_value(assignment.lookup_replicas(task, 0)); }, Case());
-  return outcome.kind == Outcome::Kind::kValue ? outcome.value : Json{{"type", outcome.type}};
+  return outcome.kind == Outcome::Kind::Value ? outcome.value : Json{{"type", outcome.type}};
 }
 
 Json looked_up(const DeviceAssignment& assignment, const Json& expected) {

@@ -1,10 +1,10 @@
-#include <algorithm>
 #include <functional>
-#include <memory>
+#include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "lockstep/lockstep.h"
 #include "tests/golden/drivers.h"
@@ -23,18 +23,6 @@ Examples make_examples(int64_t count) {
   const at::Tensor rows = at::arange(count, at::kFloat).unsqueeze(1);
   const at::Tensor x = at::remainder(rows * 2 + at::arange(2, at::kFloat), 7) / 4;
   return {x, x.select(1, 0) * 2 - x.select(1, 1) * 3 + 1};
-}
-
-/// Splits a batch as TensorFlow splits one of data in memory: equal pieces of ceil(n / replicas), the last ones short
-/// or empty.
-PerReplica<at::Tensor> split(const at::Tensor& batch, int replicas) {
-  const int64_t piece = (batch.size(0) + replicas - 1) / replicas;
-  std::vector<at::Tensor> parts;
-  for (int i = 0; i < replicas; ++i) {
-    const int64_t begin = std::min<int64_t>(i * piece, batch.size(0));
-    parts.push_back(batch.slice(0, begin, std::min<int64_t>(begin + piece, batch.size(0))));
-  }
-  return PerReplica<at::Tensor>(parts);
 }
 
 /// Takes one step: the loss of a replica in, variables updated.
@@ -71,22 +59,19 @@ Json train(const Case& test_case, const Strategy& strategy) {
       make_optimizer(test_case.text("optimizer"), test_case.in.at("learning_rate"), {weight, bias});
   const bool by_global_batch = test_case.text("loss").ends_with("global batch");
   const int64_t batch = test_case.in.at("batch");
-  const Examples data = make_examples(test_case.in.at("examples"));
-  const int replicas = strategy.num_replicas_in_sync();
+  const Examples examples = make_examples(test_case.in.at("examples"));
+  const auto batches =
+      strategy.distribute_dataset(data::from_tensor_slices(std::tuple{examples.x, examples.y}).batch(batch));
+  const auto step = [&](const at::Tensor& x, const at::Tensor& y) {
+    const at::Tensor error = at::matmul(x, weight.value()) + bias.value() - y;
+    const int64_t replicas = strategy.num_replicas_in_sync();
+    const at::Tensor mean = average_loss(error * error, by_global_batch ? batch : replicas * x.size(0));
+    minimize(mean);
+    return mean.detach();
+  };
   std::vector<double> losses;
   for (int epoch = 0; epoch < test_case.in.at("epochs"); ++epoch) {
-    for (int64_t begin = 0; begin < data.y.size(0); begin += batch) {
-      const int64_t end = std::min(begin + batch, data.y.size(0));
-      const auto loss = strategy.run(
-          [&](const at::Tensor& x, const at::Tensor& y) {
-            const at::Tensor error = at::matmul(x, weight.value()) + bias.value() - y;
-            const at::Tensor mean = average_loss(error * error, by_global_batch ? std::optional(batch) : std::nullopt);
-            minimize(mean);
-            return mean.detach();
-          },
-          split(data.x.slice(0, begin, end), replicas), split(data.y.slice(0, begin, end), replicas));
-      losses.push_back(strategy.reduce("sum", loss).item<double>());
-    }
+    for (const auto& one : batches) losses.push_back(strategy.reduce("sum", strategy.run(step, one)).item<double>());
   }
   return {{"losses", losses}, {"weight", numbers(weight.value())}, {"bias", numbers(bias.value())}};
 }

@@ -10,7 +10,7 @@
 
 #include "lockstep/lockstep.h"
 #include "tests/golden/drivers.h"
-#include "tests/golden/pipelines.h"
+#include "tests/golden/drivers/printed.h"
 #include "tests/golden/strategies.h"
 #include "tests/golden/tensors.h"
 #include "tests/golden/value.h"
@@ -236,84 +236,6 @@ Json select_replica(const Case& test_case) {
   return to_json(select(test_case.in.at("replica").get<int>(), value));
 }
 
-template <class T>
-Json both_forms(const T& value) {
-  return {{"str", str(value)}, {"repr", repr(value)}};
-}
-
-Json printed_input(const std::string& name) {
-  if (name == "InputContext") return both_forms(InputContext{3, 1, 4});
-  if (name == "InputOptions") return both_forms(InputOptions());
-  const MirroredStrategy strategy(cpu_names(2));
-  const auto batches = data::range(4).batch(2);
-  if (name == "dataset element_spec") return both_forms(strategy.distribute_dataset(batches).element_spec());
-  const auto from_function = strategy.distribute_datasets_from_function([&](const InputContext&) { return batches; });
-  return both_forms(from_function.element_spec());
-}
-
-Json printed(const Case& test_case) {
-  const std::string name = test_case.text("value");
-  if (name.starts_with("Input") || name.ends_with("element_spec")) return printed_input(name);
-  if (name == "PerReplica of numbers") return both_forms(PerReplica<Value>{number(1), Value{2.5}});
-  if (name == "PerReplica of strings") return both_forms(PerReplica<std::string>{"a", "b"});
-  if (name == "PerReplica of tensors") {
-    return both_forms(PerReplica<at::Tensor>{at::ones({}), at::arange(1, 3, at::kInt)});
-  }
-  if (name == "empty PerReplica") return both_forms(PerReplica<int>(std::vector<int>()));
-  if (name == "RunOptions") return both_forms(RunOptions());
-  if (name == "ValueContext") return both_forms(ValueContext{2, 4});
-  if (name == "VariableAggregation") return both_forms(VariableAggregation::Mean);
-  const bool on_read = name == "SyncOnReadVariable";
-  if (!on_read && name != "MirroredVariable") throw HarnessError("[values] unknown: value=" + name);
-  auto scope = MirroredStrategy(cpu_names(2)).scope();
-  return both_forms(
-      Variable(1.0, {.synchronization = on_read ? VariableSynchronization::OnRead : VariableSynchronization::OnWrite,
-                     .aggregation = VariableAggregation::Sum}));
-}
-
-/// Names the values of an enumeration that is made from its name.
-template <class T>
-Json names_of(std::initializer_list<typename T::Kind> kinds) {
-  Json names = Json::object();
-  for (typename T::Kind kind : kinds) {
-    const std::string name(T(kind).name());
-    names[name] = T(std::string_view(name)) == kind ? name : "";
-  }
-  return names;
-}
-
-/// Names the values of a plain enumeration, which prints as `Type.NAME`.
-template <class T>
-Json numbers_of(std::initializer_list<T> values) {
-  Json numbers = Json::object();
-  for (T value : values) {
-    const std::string printed = repr(value);
-    numbers[printed.substr(printed.find('.') + 1)] = static_cast<int>(value);
-  }
-  return numbers;
-}
-
-Json enumeration(const std::string& name) {
-  using A = VariableAggregation;
-  using S = VariableSynchronization;
-  if (name == "ReduceOp") return names_of<ReduceOp>({ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Min, ReduceOp::Max});
-  if (name == "CommunicationImplementation") {
-    using C = CommunicationImplementation;
-    return names_of<C>({C::Auto, C::Ring, C::Nccl});
-  }
-  if (name == "SHARD_HINT") return data::kShardHint;
-  if (name == "AutoShardPolicy") {
-    Json numbers = Json::object();
-    for (const char* policy : {"OFF", "AUTO", "FILE", "DATA", "HINT"}) {
-      numbers[policy] = static_cast<int>(policy_named(policy));
-    }
-    return numbers;
-  }
-  if (name == "VariableAggregation") return numbers_of({A::None, A::Sum, A::Mean, A::OnlyFirstReplica});
-  if (name == "VariableSynchronization") return numbers_of({S::Auto, S::None, S::OnWrite, S::OnRead});
-  throw HarnessError("[values] unknown: name=" + name);
-}
-
 template <class Kind>
 Json converted(const Strategy& strategy, const Case& test_case) {
   const Kind value(test_case.in.at("components").get<std::vector<double>>());
@@ -337,8 +259,13 @@ Json per_replica_operator(const Case& test_case) {
   if (name == "iter") return std::vector<double>(value.begin(), value.end());
   if (name == "index") return value[0];
   if (name == "bool") return static_cast<bool>(value);
-  if (name == "float") return static_cast<double>(value);
+  if (name == "float" || name == "int") return static_cast<double>(value);
   if (name == "add") return value + 1.0;
+  if (name == "sub") return value - 1.0;
+  if (name == "mul") return value * 2.0;
+  if (name == "div" || name == "truediv") return value / 2.0;
+  if (name == "neg") return -value;
+  if (name == "less") return value < 1.0;
   if (name == "equal") return value == value;
   if (name == "getattr") throw DoesNotCompile("a PerReplica has no shape");
   throw HarnessError("[values] unknown: operator=" + name);
@@ -363,7 +290,7 @@ Json run_alone(const Case& test_case) {
   }
   if (test_case.call.starts_with("select_replica")) return select_replica(test_case);
   if (test_case.call == "printed") return printed(test_case);
-  if (test_case.call == "enum") return enumeration(test_case.text("name"));
+  if (test_case.call == "enum") return enumeration(test_case);
   if (test_case.call == "per_replica_operator") return per_replica_operator(test_case);
   throw HarnessError("[values] unknown call: " + test_case.call);
 }

@@ -1,10 +1,13 @@
 #include "tests/golden/variables.h"
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <map>
+#include <optional>
 #include <regex>
 #include <string>
+#include <vector>
 
 #include <ATen/ATen.h>
 
@@ -71,17 +74,20 @@ Json create_inside_run(const Strategy& strategy, const Case& test_case) {
   const Json initial = test_case.field("initial");
   const bool mismatching = test_case.text("name") == "a on replica 0, z elsewhere";
   std::atomic<int> calls = 0;
+  std::vector<std::optional<Variable>> made(strategy.num_replicas_in_sync());
   const auto make = [&] {
     ++calls;
     const std::string name = mismatching ? (replica_id() == 0 ? "a" : "z") : test_case.text("name");
-    return scalar_variable(initial.is_number() ? initial.get<double>() : replica_id() + 1.0, name);
+    const double value = initial.is_number() ? initial.get<double>() : replica_id() + 1.0;
+    return *(made[replica_id()] = scalar_variable(value, name));
   };
-  const Variable variable = strategy.run(make);  // an error, unless every replica returns the same variable
+  const Variable variable = strategy.run(make);
   if (mismatching) return calls.load();
   Json result = {{"names", copy_names(variable)}, {"copies", copies_json(variable)}};
   if (!initial.is_number()) return result;
   result["calls"] = calls.load();
-  result["same_object"] = true;
+  result["same_object"] =
+      std::all_of(made.begin(), made.end(), [&](const auto& own) { return own && own->is_same(variable); });
   result["type"] = class_name(variable);
   return result;
 }

@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 
+#include "lockstep/strategy/context.h"
 #include "lockstep/strategy/replica_context.h"
 #include "tests/golden/drivers.h"
 #include "tests/golden/strategies.h"

@@ -12,7 +12,7 @@
 namespace lockstep::golden::drivers::variables_write {
 namespace {
 
-/// Writes in every replica and returns what each then reads from what came back. Where the variable is kept once, one
+/// Writes in every replica and returns what each then reads from what came back. If the variable is stored once, one
 /// answer stands for all that are equal.
 Json write_in_replicas(const Case& test_case, const Strategy& strategy, const Variable& variable) {
   const std::string operand = test_case.text("operand");

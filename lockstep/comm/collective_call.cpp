@@ -1,0 +1,81 @@
+#include "lockstep/comm/collective_call.h"
+
+#include <sstream>
+
+#include "lockstep/base/dtype_name.h"
+#include "lockstep/base/hash.h"
+
+namespace lockstep::comm {
+namespace {
+
+thread_local uint64_t outside_changes_of_thread = 0;
+
+uint64_t mix_tensor(uint64_t hash, const at::Tensor& tensor, int64_t free_dimension) {
+  if (!tensor.defined()) return mix_hash(hash, ~0ull);
+  hash = mix_hash(hash, static_cast<uint64_t>(tensor.scalar_type()) | static_cast<uint64_t>(tensor.layout()) << 8 |
+                            static_cast<uint64_t>(tensor.device().type()) << 16 |
+                            static_cast<uint64_t>(tensor.dim()) << 32);
+  if (tensor.layout() == at::kSparse) hash = mix_hash(hash, static_cast<uint64_t>(tensor.sparse_dim()));
+  const auto sizes = tensor.sizes();
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (static_cast<int64_t>(d) != free_dimension) hash = mix_hash(hash, static_cast<uint64_t>(sizes[d]));
+  }
+  return hash;
+}
+
+void describe_tensor(std::ostream& out, const at::Tensor& tensor) {
+  if (!tensor.defined()) {
+    out << "undefined tensor";
+    return;
+  }
+  if (tensor.layout() != at::kStrided) out << tensor.layout() << ' ';
+  out << dtype_name(tensor.scalar_type()) << tensor.sizes();
+  if (!tensor.device().is_cpu()) out << " on " << tensor.device().type();
+}
+
+}  // namespace
+
+OutsideChangesScope::OutsideChangesScope(uint64_t hash) : outer_(outside_changes_of_thread) {
+  outside_changes_of_thread = hash;
+}
+
+OutsideChangesScope::~OutsideChangesScope() { outside_changes_of_thread = outer_; }
+
+uint64_t OutsideChangesScope::current() { return outside_changes_of_thread; }
+
+uint64_t CollectiveCall::fingerprint() const {
+  uint64_t hash = mix_hash(inputs.size(), operation.data(), operation.size());
+  if (outside_changes != 0) hash = mix_hash(hash, outside_changes);
+  hash = mix_hash(hash, static_cast<uint64_t>(reduce_op) << 32 | static_cast<uint32_t>(root));
+  hash = mix_hash(hash, static_cast<uint64_t>(free_dimension));
+  if (payload_type != nullptr) hash = mix_hash(hash, payload_type->hash_code());
+  for (const auto& tensor : inputs) hash = mix_tensor(hash, tensor, free_dimension);
+  return hash;
+}
+
+std::string CollectiveCall::describe() const {
+  std::ostringstream out;
+  out << operation << '(';
+  const char* separator = "";
+  if (operation.find("reduce") != std::string_view::npos) {
+    out << ReduceOp(reduce_op);
+    separator = ", ";
+  }
+  if (!inputs.empty()) {
+    out << separator;
+    describe_tensor(out, inputs[0]);
+    separator = ", ";
+  }
+  if (inputs.size() > 1) out << separator << inputs.size() << " tensors";
+  if (free_dimension >= 0) out << separator << "dim " << free_dimension;
+  if (root >= 0) out << separator << "root " << root;
+  out << ')';
+  if (site) out << " at " << site;
+  if (outside_changes != 0) {
+    out << " after the module was changed outside of run (checksum " << std::hex << outside_changes << std::dec
+        << "; all workers must make the same change, or call broadcast())";
+  }
+  return out.str();
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <typeinfo>
+
+#include <ATen/core/Tensor.h>
+
+#include "lockstep/api.h"
+#include "lockstep/base/reduce_op.h"
+#include "lockstep/comm/diagnostics/call_site.h"
+
+namespace lockstep::comm {
+
+/// For as long as it lives, collectives of this thread only match those of ranks with the same hash of changes that a
+/// program made outside of runs, such as loaded weights; 0 for none.
+class LOCKSTEP_API OutsideChangesScope {
+ public:
+  explicit OutsideChangesScope(uint64_t hash);
+  ~OutsideChangesScope();
+  OutsideChangesScope(const OutsideChangesScope&) = delete;
+  OutsideChangesScope& operator=(const OutsideChangesScope&) = delete;
+
+  /// The hash of the calling thread.
+  static uint64_t current();
+
+ private:
+  uint64_t outer_;
+};
+
+/// One collective as one rank calls it: what ranks compare with each other, and what the recorder stores.
+///
+/// It lives on the calling rank's stack until the collective ends, so other ranks may read what it refers to.
+struct LOCKSTEP_API CollectiveCall {
+  /// The public operation, for example "all_reduce". A string literal.
+  std::string_view operation;
+  /// What the rank reads, and what it writes; the same list when it works in place.
+  at::ArrayRef<at::Tensor> inputs{};
+  at::ArrayRef<at::Tensor> outputs{};
+  ReduceOp::Kind reduce_op = ReduceOp::Sum;
+  /// The rank that holds the result or the source, or -1.
+  int root = -1;
+  /// The dimension that may differ in size between ranks, or -1 where shapes must be equal.
+  int64_t free_dimension = -1;
+  /// Other data that the ranks exchange, and its type; only the type is compared.
+  void* payload = nullptr;
+  const std::type_info* payload_type = nullptr;
+  /// Whether only the inputs of the root are read.
+  bool only_root_is_read = false;
+  /// Where the user called it; not compared.
+  CallSite site = CallSite::current();
+  /// See OutsideChangesScope.
+  uint64_t outside_changes = OutsideChangesScope::current();
+
+  /// Hashes all that must be equal on every rank.
+  uint64_t fingerprint() const;
+  /// Returns a description: `all_reduce(SUM, float32[3, 4], 2 tensors) at train.cpp:57`.
+  std::string describe() const;
+};
+
+}  // namespace lockstep::comm

@@ -1,0 +1,112 @@
+#include "lockstep/comm/engines/mpi/communicators.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <dlfcn.h>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/job/join.h"
+
+namespace lockstep::comm {
+namespace {
+
+std::atomic<bool> left_unfinished{false};
+
+bool is_running() {
+  int initialized = 0;
+  int finalized = 0;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  return initialized != 0 && finalized == 0;
+}
+
+/// MPI_Finalize waits for all processes, so others must learn before it that this one has left.
+void finish(int status, void*) {
+  leave_all_jobs(status);
+  if (is_running() && !left_unfinished && status == 0) MPI_Finalize();
+}
+
+/// Open MPI's plugins look up its symbols among those of the whole program.
+void show_symbols_to_plugins() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&MPI_Init_thread), &info) == 0) return;
+  dlopen(info.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
+}
+
+void check(int code, std::string_view call, const std::string& name) {
+  LOCKSTEP_CHECK_COLLECTIVE(code == MPI_SUCCESS, "[mpi] ", call, " failed: transport=", name,
+                            "; MPI says: ", mpi_words(code));
+}
+
+int world_rank() {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  return rank;
+}
+
+}  // namespace
+
+std::string mpi_words(int code) {
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  MPI_Error_string(code, text.data(), &length);
+  return {text.data(), static_cast<size_t>(length)};
+}
+
+void start_mpi() {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  int initialized = 0;
+  MPI_Initialized(&initialized);
+  int level = MPI_THREAD_SINGLE;
+  if (initialized == 0) {
+    show_symbols_to_plugins();
+    check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread", "-");
+    on_exit(&finish, nullptr);
+  } else {
+    MPI_Query_thread(&level);
+  }
+  LOCKSTEP_CHECK_IMPLEMENTED(
+      level >= MPI_THREAD_MULTIPLE, "[mpi] several threads must be allowed to communicate: level=", level,
+      ", needed=", MPI_THREAD_MULTIPLE, "; start MPI with MPI_Init_thread(MPI_THREAD_MULTIPLE), or not at all");
+}
+
+void leave_mpi_unfinished() { left_unfinished = true; }
+
+MPI_Comm make_communicator(Job& job, const std::string& name, std::chrono::milliseconds timeout) {
+  std::vector<int> ranks;
+  for (const auto& rank : job.all_gather(name + "/mpi", std::to_string(world_rank()), timeout)) {
+    ranks.push_back(std::stoi(rank));
+  }
+  int world_size = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &world_size);
+  const bool one_program =
+      std::set<int>(ranks.begin(), ranks.end()).size() == ranks.size() && *std::ranges::max_element(ranks) < world_size;
+  LOCKSTEP_CHECK_COLLECTIVE(one_program,
+                            "[mpi] all workers must be processes of one MPI program: workers=", ranks.size(),
+                            ", processes=", world_size, ", rank=", world_rank(), "; start all of them by one mpirun");
+
+  MPI_Group world{};
+  MPI_Group workers{};
+  MPI_Comm communicator = MPI_COMM_NULL;
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  check(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group", name);
+  check(MPI_Group_incl(world, static_cast<int>(ranks.size()), ranks.data(), &workers), "MPI_Group_incl", name);
+  check(MPI_Comm_create_group(MPI_COMM_WORLD, workers, 0, &communicator), "MPI_Comm_create_group", name);
+  MPI_Comm_set_errhandler(communicator, MPI_ERRORS_RETURN);
+  MPI_Group_free(&workers);
+  MPI_Group_free(&world);
+  return communicator;
+}
+
+void free_communicator(MPI_Comm& communicator) {
+  // MPI_Comm_free is a collective: after a failure it would not return.
+  if (communicator != MPI_COMM_NULL && is_running() && !left_unfinished) MPI_Comm_free(&communicator);
+}
+
+}  // namespace lockstep::comm

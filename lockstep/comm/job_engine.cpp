@@ -1,0 +1,162 @@
+#include "lockstep/comm/job_engine.h"
+
+#include <array>
+#include <cstdlib>
+#include <set>
+#include <sstream>
+#include <unistd.h>
+
+#include "lockstep/base/env.h"
+#include "lockstep/base/error.h"
+#include "lockstep/comm/diagnostics/dump.h"
+#include "lockstep/comm/engines.h"
+#include "lockstep/comm/engines/shm/shm.h"
+#include "lockstep/comm/messages/message_groups.h"
+#include "lockstep/comm/transport/engine_module.h"
+
+namespace lockstep::comm {
+namespace {
+
+/// Engines for the memory of hosts in the order in which they are tried, and why each is taken.
+struct EnginePreference {
+  const char* engine;
+  const char* reason;
+};
+constexpr std::array kMessageEngines{
+    EnginePreference{"mpi", "the job was started by MPI, whose network is the fastest there"},
+    EnginePreference{"gloo", "it works between any hosts"},
+};
+
+/// Names the GPUs of this process so that equal names are the same GPU. CUDA_VISIBLE_DEVICES renumbers them.
+std::string gpu_names(const std::vector<int>& gpus) {
+  char host[256] = {};
+  gethostname(host, sizeof(host) - 1);
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  std::istringstream in(visible == nullptr ? "" : visible);
+  std::vector<std::string> names;
+  for (std::string name; std::getline(in, name, ',');) names.push_back(name);
+  std::string all;
+  for (const int gpu : gpus) {
+    const auto index = static_cast<size_t>(gpu);
+    all += c10::str(host, "/", index < names.size() ? names[index] : std::to_string(gpu), " ");
+  }
+  return all;
+}
+
+/// A group whose recorder is part of the process's dumps for as long as it lives.
+struct DumpedGroups {
+  std::shared_ptr<WorkerGroups> groups;
+  DumpedRecorder recorder;
+};
+
+}  // namespace
+
+JobEngine::JobEngine(std::shared_ptr<Job> job, EngineRequest request)
+    : job_(std::move(job)), request_(std::move(request)), asked_(env::text("LOCKSTEP_ENGINE")) {
+  choose();
+}
+
+JobEngine::~JobEngine() = default;
+
+void JobEngine::choose() {
+  LOCKSTEP_CHECK_VALUE(asked_ == "auto" || asked_ == "shm" || asked_ == "gloo" || asked_ == "mpi" || asked_ == "nccl",
+                       "[environment] the engine must be auto, shm, gloo, mpi or nccl: LOCKSTEP_ENGINE=", asked_);
+  const auto implementation = request_.implementation;
+  const bool any = asked_ == "auto" && implementation == CommunicationImplementation::Auto;
+  const bool nccl_only = asked_ == "nccl" || (asked_ == "auto" && implementation == CommunicationImplementation::Nccl);
+  LOCKSTEP_CHECK_VALUE(!nccl_only || !request_.gpus.empty(), "[", request_.operation,
+                       "] NCCL works between GPUs, and the replicas are on CPUs; use AUTO or RING");
+  const bool nccl = (nccl_only || (any && !request_.gpus.empty())) && can_use_nccl();
+  if (!nccl && !nccl_only && (asked_ == "shm" || any) && connect_memory()) return;
+  if ((nccl || !nccl_only) && choose_for_messages(nccl)) return;
+  LOCKSTEP_CHECK_VALUE(false, "[", request_.operation,
+                       "] no engine can carry collectives between the workers: asked=", asked_,
+                       ", communication=", implementation.name(), "; ", refusals_);
+}
+
+bool JobEngine::can_use_nccl() {
+  // NCCL refuses two processes on one GPU.
+  if (workers_share_gpus()) {
+    add_refusal("nccl: workers share a GPU");
+    return false;
+  }
+  return all_workers_have("nccl");
+}
+
+bool JobEngine::connect_memory() {
+  std::string why_not;
+  memory_ = SharedMemory::connect(job_, request_.name + "/memory", request_.timeout, why_not);
+  if (!memory_) {
+    add_refusal("shm: " + why_not);
+    return false;
+  }
+  const SharedAllocation installs_the_allocator(true);  // before any replica computes
+  name_ = "shm";
+  reason_ = c10::str("all ", job_->num_workers(), " workers are on one machine and share memory");
+  return true;
+}
+
+bool JobEngine::choose_for_messages(bool with_nccl) {
+  for (const EnginePreference& preference : kMessageEngines) {
+    const bool fits = asked_ == "auto" || asked_ == preference.engine || with_nccl;
+    if (!fits || !all_workers_have(preference.engine)) continue;
+    host_engine_ = preference.engine;
+    name_ = with_nccl ? "nccl" : host_engine_;
+    reason_ = with_nccl          ? "the replicas are on GPUs"
+              : asked_ == "auto" ? preference.reason
+                                 : "LOCKSTEP_ENGINE asks for it";
+    return true;
+  }
+  return false;
+}
+
+/// Whether all workers can use an engine; where one cannot, it and its reason are noted.
+bool JobEngine::all_workers_have(std::string_view engine) {
+  const Engine own = find_engine(engine);
+  const auto reasons = job_->all_gather(c10::str(request_.name, "/has/", engine),
+                                        own.available ? "" : std::string(own.why_not), request_.timeout);
+  for (int worker = 0; worker < job_->num_workers(); ++worker) {
+    const std::string& reason = reasons[static_cast<size_t>(worker)];
+    if (reason.empty()) continue;
+    add_refusal(c10::str(engine, ": ", job_->name(worker), ": ", reason));
+    return false;
+  }
+  return true;
+}
+
+bool JobEngine::workers_share_gpus() {
+  const auto gpus = job_->all_gather(request_.name + "/cards", gpu_names(request_.gpus), request_.timeout);
+  std::set<std::string> seen;
+  for (const std::string& of_worker : gpus) {
+    std::istringstream in(of_worker);
+    for (std::string gpu; in >> gpu;) {
+      if (!seen.insert(gpu).second) return true;
+    }
+  }
+  return false;
+}
+
+void JobEngine::add_refusal(const std::string& text) { refusals_ += (refusals_.empty() ? "" : "; ") + text; }
+
+std::shared_ptr<WorkerGroups> JobEngine::make_groups(const std::string& purpose, int ranks_per_worker) {
+  const std::string name = c10::str(request_.name, "/", purpose);
+  std::shared_ptr<WorkerGroups> groups;
+  if (memory_) {
+    groups = make_shm_groups(std::make_shared<SharedRendezvous>(memory_, name, ranks_per_worker, request_.timeout));
+  } else {
+    TransportOptions options{.name = name, .num_lanes = ranks_per_worker, .timeout = request_.timeout};
+    auto transport = make_transport(host_engine_, *job_, options);
+    std::shared_ptr<Transport> device_transport;
+    if (name_ == "nccl" && ranks_per_worker == static_cast<int>(request_.gpus.size())) {
+      options.devices = request_.gpus;
+      device_transport = make_transport("nccl", *job_, options);
+    }
+    groups = make_message_groups(job_, std::move(transport), name, ranks_per_worker, request_.timeout,
+                                 std::move(device_transport));
+  }
+  const auto dumped = std::shared_ptr<DumpedGroups>(
+      new DumpedGroups{groups, DumpedRecorder(purpose, job_->worker() * ranks_per_worker, groups->recorder())});
+  return {dumped, dumped->groups.get()};
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,55 @@
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/formats/archive/tar.h"
+
+namespace lockstep::data {
+namespace {
+
+// Splits "a/b.seg.png" into "a/b" and "seg.png"; returns whether the name has both.
+bool split_name(const std::string& name, std::string& key, std::string& extension) {
+  const size_t slash = name.rfind('/');
+  const size_t last_part = slash == std::string::npos ? 0 : slash + 1;
+  const size_t dot = name.find('.', last_part);
+  if (dot == std::string::npos || dot == last_part) return false;
+  key = name.substr(0, dot);
+  extension = name.substr(dot + 1);
+  std::transform(extension.begin(), extension.end(), extension.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  return true;
+}
+
+}  // namespace
+
+TarSampleReader::TarSampleReader(const std::string& path) : TarSampleReader(TarReader(path)) {}
+TarSampleReader::TarSampleReader(TarReader reader) : reader_(std::move(reader)) {}
+
+// Reads the next file that belongs to a sample.
+bool TarSampleReader::read_entry() {
+  pending_ = false;
+  while (!pending_ && reader_.next(entry_)) pending_ = split_name(entry_.name, key_, extension_);
+  return pending_;
+}
+
+bool TarSampleReader::next(TarSample& sample) {
+  if (!pending_ && !read_entry()) return false;
+  sample.key = key_;
+  sample.files.clear();
+  do {
+    const bool added = sample.files.emplace(extension_, std::move(entry_.contents)).second;
+    LOCKSTEP_CHECK_DATA(added, "[tar] a sample must have one file of a kind: key=\"", key_, "\", kind=\"", extension_,
+                        "\", offset=", entry_.offset);
+  } while (read_entry() && key_ == sample.key);
+  return true;
+}
+
+int64_t TarSampleReader::skip(int64_t count) {
+  LOCKSTEP_CHECK_VALUE(count >= 0, "[tar] a count must not be negative: count=", count);
+  TarSample passed;
+  int64_t skipped = 0;
+  while (skipped < count && next(passed)) ++skipped;
+  return skipped;
+}
+
+}  // namespace lockstep::data

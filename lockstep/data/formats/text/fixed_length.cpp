@@ -1,0 +1,103 @@
+#include "lockstep/data/formats/text/fixed_length.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/formats/stream/byte_stream.h"
+#include "lockstep/data/formats/stream/files.h"
+
+namespace lockstep::data {
+namespace {
+
+constexpr int64_t kMost = int64_t{1} << 60;  // so that sums stay in range
+
+void check(const FixedLengthOptions& options) {
+  LOCKSTEP_CHECK_VALUE(options.record_bytes > 0 && options.record_bytes < kMost,
+                       "[fixed_length_records] must be positive: record_bytes=", options.record_bytes);
+  LOCKSTEP_CHECK_VALUE(options.header_bytes >= 0 && options.header_bytes < kMost,
+                       "[fixed_length_records] must not be negative: header_bytes=", options.header_bytes);
+  LOCKSTEP_CHECK_VALUE(options.footer_bytes >= 0 && options.footer_bytes < kMost,
+                       "[fixed_length_records] must not be negative: footer_bytes=", options.footer_bytes);
+}
+
+}  // namespace
+
+FixedLengthReader::FixedLengthReader(std::string path, FixedLengthOptions options)
+    : FixedLengthReader(detail::map_whole(path, "fixed_length_records"), path, options) {}
+
+FixedLengthReader::FixedLengthReader(Bytes contents, std::string name, FixedLengthOptions options)
+    : path_(std::move(name)), options_(options) {
+  check(options_);
+  const Compression compression = detail::resolve_by_gzip_magic(options_.compression, contents);
+  stream_ = std::make_unique<detail::ByteStream>(std::move(contents), compression);
+  if (stream_->is_compressed()) return;
+  check_size(stream_->contents().size());
+  stream_->consume(options_.header_bytes);
+}
+
+FixedLengthReader::~FixedLengthReader() = default;
+FixedLengthReader::FixedLengthReader(FixedLengthReader&&) noexcept = default;
+FixedLengthReader& FixedLengthReader::operator=(FixedLengthReader&&) noexcept = default;
+
+bool FixedLengthReader::next(Bytes& record) {
+  if (stream_->is_compressed()) return next_of_blocks(record);
+  const std::string_view rest = stream_->peek();
+  if (rest.size() <= static_cast<size_t>(options_.footer_bytes)) return false;
+  record = Bytes(stream_->contents().buffer(), rest.substr(0, options_.record_bytes));
+  stream_->consume(options_.record_bytes);
+  ++records_read_;
+  return true;
+}
+
+int64_t FixedLengthReader::skip(int64_t count) {
+  if (!stream_->is_compressed()) {
+    const auto left = static_cast<int64_t>(stream_->peek().size()) - options_.footer_bytes;
+    const int64_t skipped = std::clamp<int64_t>(count, 0, left / options_.record_bytes);
+    stream_->consume(skipped * options_.record_bytes);
+    records_read_ += skipped;
+    return skipped;
+  }
+  int64_t skipped = 0;
+  for (Bytes record; skipped < count && next(record); ++skipped) {
+  }
+  return skipped;
+}
+
+// Makes `pending_` as long as `size`, or as long as the data last.
+bool FixedLengthReader::fill(size_t size) {
+  while (pending_.size() < size) {
+    const std::string_view block = stream_->peek().substr(0, size - pending_.size());
+    if (block.empty()) return false;
+    pending_ += block;
+    stream_->consume(block.size());
+  }
+  return true;
+}
+
+bool FixedLengthReader::next_of_blocks(Bytes& record) {
+  if (stream_->offset() < static_cast<uint64_t>(options_.header_bytes)) {
+    if (fill(options_.header_bytes)) pending_.clear();
+  }
+  if (!fill(options_.record_bytes + options_.footer_bytes)) {
+    LOCKSTEP_CHECK_DATA(stream_->problem().empty(), "[fixed_length_records] the compressed data must be sound: file=\"",
+                        path_, "\", record=", records_read_, " (", stream_->problem(), ")");
+    check_size(stream_->offset());
+    return false;
+  }
+  record = Bytes(std::string_view(pending_).substr(0, options_.record_bytes));
+  pending_.erase(0, options_.record_bytes);
+  ++records_read_;
+  return true;
+}
+
+void FixedLengthReader::check_size(uint64_t size) const {
+  const uint64_t around = options_.header_bytes + options_.footer_bytes;
+  LOCKSTEP_CHECK_DATA(size >= around && (size - around) % options_.record_bytes == 0,
+                      "[fixed_length_records] the file must be a header, whole records and a footer: file=\"", path_,
+                      "\", bytes=", size, ", header_bytes=", options_.header_bytes,
+                      ", record_bytes=", options_.record_bytes, ", footer_bytes=", options_.footer_bytes,
+                      ", left over=", size >= around ? (size - around) % options_.record_bytes : size);
+}
+
+}  // namespace lockstep::data

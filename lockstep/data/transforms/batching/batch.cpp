@@ -1,0 +1,111 @@
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/transforms.h"
+#include "lockstep/data/transforms/batching/assemble.h"
+#include "lockstep/data/transforms/batching/batching_node.h"
+
+namespace lockstep::data::detail {
+namespace {
+
+class BatchIterator final : public NodeIterator {
+ public:
+  BatchIterator(std::unique_ptr<NodeIterator> input, int64_t size, BatchOptions options, bool pin_memory)
+      : input_(std::move(input)),
+        size_(size),
+        options_(options),
+        assembler_({.capacity = size, .pin_memory = pin_memory, .operation = "batch"}) {}
+
+  bool next(Element& batch) override {
+    while (assembler_.size() < size_ && add_some()) {
+    }
+    const bool complete = assembler_.size() == size_;
+    if (assembler_.size() == 0 || (!complete && options_.drop_remainder)) return false;
+    assembler_.finish(batch);
+    return true;
+  }
+
+  int64_t skip(int64_t count) override {
+    if (assembler_.size() > 0) return NodeIterator::skip(count);  // an error occurred in the middle of a batch
+    count = std::min(count, std::numeric_limits<int64_t>::max() / size_);
+    const int64_t rows = input_->skip(count * size_);
+    return options_.drop_remainder ? rows / size_ : (rows + size_ - 1) / size_;
+  }
+
+ private:
+  static constexpr size_t kAhead = 8;
+
+  /// Reads a few elements, prefetches the beginnings of their rows into the processor's cache, then copies them: rows
+  /// of a shuffled table are scattered in memory. Returns false at the end.
+  bool add_some() {
+    const auto wanted = std::min<size_t>(kAhead, static_cast<size_t>(size_ - assembler_.size()));
+    size_t found = 0;
+    try {
+      while (found < wanted && input_->next(ahead_[found])) prefetch_rows(ahead_[found++]);
+    } catch (...) {
+      add(found);
+      throw;
+    }
+    add(found);
+    return found == wanted;
+  }
+
+  void add(size_t count) {
+    for (size_t i = 0; i < count; ++i) assembler_.add(ahead_[i]);
+  }
+
+  static void prefetch_rows(const Element& element) {
+    constexpr size_t kCacheLine = 64;
+    constexpr size_t kLines = 8;  // the hardware prefetcher continues
+    for (const Leaf& leaf : element.leaves) {
+      const auto* row = leaf.as<Row>();
+      if (row == nullptr) continue;
+      const size_t bytes = std::min(row->type->num_bytes, kLines * kCacheLine);
+      for (size_t offset = 0; offset < bytes; offset += kCacheLine) __builtin_prefetch(row->data + offset);
+    }
+  }
+
+  std::unique_ptr<NodeIterator> input_;
+  int64_t size_;
+  BatchOptions options_;
+  BatchAssembler assembler_;
+  std::array<Element, kAhead> ahead_;
+};
+
+class BatchNode final : public BatchingNode {
+ public:
+  BatchNode(NodePtr input, int64_t size, BatchOptions options)
+      : BatchingNode(std::move(input), size), options_(options) {}
+
+  std::string name() const override { return call("batch"); }
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return make_node<BatchNode>(std::move(inputs[0]), size(), options_);
+  }
+  std::unique_ptr<NodeIterator> iterator(const Iteration& iteration) const override {
+    return std::make_unique<BatchIterator>(input()->iterator(iteration), size(), options_, iteration.pin_memory);
+  }
+  ElementSpec spec() const override {
+    return input()->spec().map_leaves([&](LeafSpec leaf) {
+      if (leaf.kind != LeafSpec::Kind::Tensor)
+        return LeafSpec{LeafSpec::Kind::List, std::nullopt, PartialShape{rows()}};
+      leaf.shape = leaf.shape.with_leading(rows());
+      return leaf;
+    });
+  }
+
+ private:
+  bool drops_remainder() const override { return options_.drop_remainder; }
+
+  BatchOptions options_;
+};
+
+}  // namespace
+
+NodePtr make_batch(NodePtr input, int64_t size, BatchOptions options) {
+  LOCKSTEP_CHECK_VALUE(size >= 1, "[batch] the size must be at least 1: size=", size);
+  return make_node<BatchNode>(std::move(input), size, options);
+}
+
+}  // namespace lockstep::data::detail

@@ -1,0 +1,64 @@
+#include "lockstep/data/transforms/batching/row_stream.h"
+
+#include <algorithm>
+
+#include "lockstep/data/transforms/batching/rows.h"
+
+namespace lockstep::data::detail {
+
+RowStream::RowStream(NodePtr input, const Iteration& iteration, const char* operation)
+    : node_(std::move(input)), iteration_(iteration), input_(node_->iterator(iteration)), operation_(operation) {
+  if (node_->is_replayable()) uniform_size_ = node_->uniform_batch_size();
+}
+
+bool RowStream::find() {
+  while (start_ == rows_) {
+    start_ = rows_ = 0;
+    ++position_;
+    if (!input_->next(batch_)) {
+      --position_;
+      return false;
+    }
+    ++num_read_;
+    rows_ = num_rows(batch_, operation_);
+  }
+  return true;
+}
+
+int64_t RowStream::skip(int64_t count) {
+  int64_t skipped = 0;
+  while (skipped < count) {
+    if (start_ == rows_) skipped += skip_batches(count - skipped);
+    if (!find()) break;
+    const int64_t passed = std::min(count - skipped, left());
+    take(passed);
+    skipped += passed;
+  }
+  return skipped;
+}
+
+/// Skips whole batches, but never the one with the last requested row: the size of the last batch of the input is not
+/// known. Where the input ends before that batch, the iteration restarts to read the last batch.
+int64_t RowStream::skip_batches(int64_t count) {
+  if (!uniform_size_ || count <= *uniform_size_) return 0;
+  const int64_t batches = (count - 1) / *uniform_size_;
+  int64_t passed = input_->skip(batches);
+  if (passed == 0) return 0;
+  position_ += passed;
+  Element next;
+  if (passed == batches && input_->next(next)) {
+    batch_ = std::move(next);
+    ++num_read_;
+    ++position_;
+    start_ = 0;
+    rows_ = num_rows(batch_, operation_);
+  } else {
+    --passed;
+    --position_;
+    input_ = node_->iterator(iteration_);
+    input_->skip(position_);
+  }
+  return passed * *uniform_size_;
+}
+
+}  // namespace lockstep::data::detail

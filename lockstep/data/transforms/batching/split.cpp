@@ -1,0 +1,92 @@
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/transforms.h"
+#include "lockstep/data/transforms/batching/rows.h"
+
+namespace lockstep::data::detail {
+namespace {
+
+class SplitIterator final : public NodeIterator {
+ public:
+  SplitIterator(std::unique_ptr<NodeIterator> input, int64_t parts)
+      : input_(std::move(input)), parts_(parts), part_(parts) {}
+
+  bool next(Element& element) override {
+    if (part_ == parts_ && !read_batch()) return false;
+    const int64_t size = (rows_ + parts_ - 1) / parts_;
+    const int64_t start = std::min(size * part_, rows_);
+    ++part_;
+    slice_rows(batch_, start, std::min(size, rows_ - start), element);
+    return true;
+  }
+
+  int64_t skip(int64_t count) override {
+    if (count <= 0) return 0;
+    int64_t skipped = std::min(count, parts_ - part_);
+    part_ += skipped;
+    const int64_t batches = (count - skipped) / parts_;
+    const int64_t passed = batches > 0 ? input_->skip(batches) : 0;
+    skipped += passed * parts_;
+    if (skipped < count && passed == batches && read_batch()) {
+      part_ = count - skipped;
+      skipped = count;
+    }
+    return skipped;
+  }
+
+ private:
+  bool read_batch() {
+    if (!input_->next(batch_)) return false;
+    rows_ = num_rows(batch_, "split");
+    part_ = 0;
+    return true;
+  }
+
+  std::unique_ptr<NodeIterator> input_;
+  int64_t parts_;
+  /// The next part of the batch; `parts_` when there is none.
+  int64_t part_;
+  Element batch_;
+  int64_t rows_ = 0;
+};
+
+class SplitNode final : public UnaryNode {
+ public:
+  SplitNode(NodePtr input, int64_t parts) : UnaryNode(std::move(input)), parts_(parts) {}
+
+  std::string name() const override { return c10::str("split(", parts_, ")"); }
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return make_node<SplitNode>(std::move(inputs[0]), parts_);
+  }
+  std::unique_ptr<NodeIterator> iterator(const Iteration& iteration) const override {
+    return std::make_unique<SplitIterator>(input()->iterator(iteration), parts_);
+  }
+  ElementSpec spec() const override {
+    return input()->spec().map_leaves([&](LeafSpec leaf) {
+      const PartialShape::Dim rows = leaf.shape.leading();
+      const bool divides = rows && *rows % parts_ == 0;
+      if (leaf.shape.has_rank() && leaf.shape.rank() > 0) {
+        leaf.shape =
+            leaf.shape.without_leading().with_leading(divides ? PartialShape::Dim(*rows / parts_) : std::nullopt);
+      }
+      return leaf;
+    });
+  }
+  Cardinality cardinality() const override {
+    return input()->cardinality().map([&](int64_t batches) { return batches * parts_; });
+  }
+
+ private:
+  int64_t parts_;
+};
+
+}  // namespace
+
+NodePtr make_split(NodePtr input, int64_t parts) {
+  LOCKSTEP_CHECK_VALUE(parts >= 1, "[split] there must be at least one part: parts=", parts);
+  check_has_rows(input->spec(), "split");
+  return make_node<SplitNode>(std::move(input), parts);
+}
+
+}  // namespace lockstep::data::detail

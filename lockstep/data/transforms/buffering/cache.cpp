@@ -1,0 +1,142 @@
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/transforms.h"
+#include "lockstep/data/transforms/buffering/cache_store.h"
+
+namespace lockstep::data::detail {
+namespace {
+
+class MemoryContents final : public CacheContents {
+ public:
+  explicit MemoryContents(std::vector<Element> elements) : elements_(std::move(elements)) {}
+  int64_t size() const override { return static_cast<int64_t>(elements_.size()); }
+  void read(int64_t index, Element& element) const override { element = elements_[static_cast<size_t>(index)]; }
+
+ private:
+  std::vector<Element> elements_;
+};
+
+class MemoryStore final : public CacheStore, public std::enable_shared_from_this<MemoryStore> {
+ public:
+  std::shared_ptr<const CacheContents> contents() override {
+    const std::lock_guard lock(mutex_);
+    return contents_;
+  }
+  std::unique_ptr<CacheWriter> writer() override { return std::make_unique<Writer>(shared_from_this()); }
+
+ private:
+  class Writer final : public CacheWriter {
+   public:
+    explicit Writer(std::shared_ptr<MemoryStore> store) : store_(std::move(store)) {}
+    void add(const Element& element) override { elements_.push_back(element); }
+    void complete() override { store_->set(std::make_shared<MemoryContents>(std::move(elements_))); }
+
+   private:
+    std::shared_ptr<MemoryStore> store_;
+    std::vector<Element> elements_;
+  };
+
+  /// The first complete cache is used.
+  void set(std::shared_ptr<const CacheContents> contents) {
+    const std::lock_guard lock(mutex_);
+    if (!contents_) contents_ = std::move(contents);
+  }
+
+  std::mutex mutex_;
+  std::shared_ptr<const CacheContents> contents_;
+};
+
+/// Reads the cache if it is complete when the first element is requested; otherwise reads the input and fills a cache
+/// of its own, which all iterators use once it is complete.
+class CacheIterator final : public NodeIterator {
+ public:
+  CacheIterator(NodePtr input, std::shared_ptr<CacheStore> store, const Iteration& iteration)
+      : node_(std::move(input)), store_(std::move(store)), iteration_(iteration) {}
+
+  bool next(Element& element) override {
+    start();
+    if (!contents_) return next_of_input(element);
+    if (position_ == contents_->size()) return false;
+    contents_->read(position_++, element);
+    return true;
+  }
+
+  /// Skipped elements are read while the cache is being filled: later epochs need them.
+  int64_t skip(int64_t count) override {
+    if (count <= 0) return 0;
+    start();
+    if (!contents_) return NodeIterator::skip(count);
+    const int64_t skipped = std::min(count, contents_->size() - position_);
+    position_ += skipped;
+    return skipped;
+  }
+
+ private:
+  void start() {
+    if (contents_ || input_) return;
+    contents_ = store_->contents();
+    if (contents_) return;
+    input_ = node_->iterator(iteration_);
+    writer_ = store_->writer();
+  }
+
+  bool next_of_input(Element& element) {
+    // Removed until the element is stored, so that a cache with a gap is never completed.
+    std::unique_ptr<CacheWriter> writer = std::move(writer_);
+    const bool found = input_->next(element);
+    if (!writer) return found;
+    if (found) {
+      writer->add(element);
+      writer_ = std::move(writer);
+    } else {
+      writer->complete();
+    }
+    return found;
+  }
+
+  NodePtr node_;
+  std::shared_ptr<CacheStore> store_;
+  Iteration iteration_;
+  std::shared_ptr<const CacheContents> contents_;
+  int64_t position_ = 0;
+  std::unique_ptr<NodeIterator> input_;
+  std::unique_ptr<CacheWriter> writer_;
+};
+
+class CacheNode final : public UnaryNode {
+ public:
+  CacheNode(NodePtr input, std::string file) : UnaryNode(std::move(input)), file_(std::move(file)) {
+    if (file_.empty()) {
+      store_ = std::make_shared<MemoryStore>();
+    } else {
+      store_ = make_file_cache(file_, describe(*this->input()));
+    }
+  }
+
+  std::string name() const override { return file_.empty() ? "cache()" : c10::str("cache(\"", file_, "\")"); }
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return make_node<CacheNode>(std::move(inputs[0]), file_);
+  }
+  std::unique_ptr<NodeIterator> iterator(const Iteration& iteration) const override {
+    // Always the first epoch of the input: the contents do not depend on the epoch or restart in which the cache is
+    // filled.
+    return std::make_unique<CacheIterator>(
+        input(), store_, Iteration{.epoch = 0, .pin_memory = iteration.pin_memory, .seed = iteration.seed});
+  }
+  std::optional<int64_t> batch_size() const override { return input()->batch_size(); }
+  std::optional<int64_t> uniform_batch_size() const override { return input()->uniform_batch_size(); }
+  bool is_replayable() const override { return UnaryNode::is_replayable() || store_->contents() != nullptr; }
+
+ private:
+  std::string file_;
+  std::shared_ptr<CacheStore> store_;
+};
+
+}  // namespace
+
+NodePtr make_cache(NodePtr input, std::string file) { return make_node<CacheNode>(std::move(input), std::move(file)); }
+
+}  // namespace lockstep::data::detail

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/api.h"
+#include "lockstep/data/node.h"
+#include "lockstep/strategy/input/input_options.h"
+#include "lockstep/value/distributed.h"
+
+/// Internal: distributed input without its element type. `DistributedDataset<T>` adds the type.
+namespace lockstep::detail {
+
+class EmptyBatches;
+struct DistributedInput;
+class StrategyImpl;
+
+/// Returns the spec of each local replica's batch; a bare value for the only replica of a strategy.
+LOCKSTEP_API PerReplica<data::ElementSpec> distributed_spec(const DistributedInput& input);
+/// Returns the names of the devices that hold the batches of the local replicas: their own devices, or the host.
+LOCKSTEP_API std::vector<std::string> batch_devices(const DistributedInput& input);
+/// Returns the number of steps of an epoch.
+LOCKSTEP_API data::Cardinality num_steps(const DistributedInput& input);
+
+/// The position of a distributed iterator: the epoch and the number of steps. It is valid for another number of workers
+/// if the order of elements does not depend on that number. `str` and `parse` convert to and from text.
+struct LOCKSTEP_API InputPosition {
+  uint64_t epoch = 0;
+  int64_t steps = 0;
+  int64_t num_workers = 1;
+  std::string pipeline;
+
+  std::string str() const;
+  static InputPosition parse(const std::string& text);
+
+  friend bool operator==(const InputPosition&, const InputPosition&) = default;
+};
+
+/// Iterates over the steps of one epoch, with every element on its device (`batch_devices`). Prefetches by the options.
+class LOCKSTEP_API StepIterator {
+ public:
+  StepIterator(std::shared_ptr<const DistributedInput> input, uint64_t epoch);
+  ~StepIterator();
+  StepIterator(StepIterator&&) noexcept;
+  StepIterator& operator=(StepIterator&&) noexcept;
+
+  /// Puts the elements of all local replicas into `elements`, or returns false at the end, on all workers together.
+  bool next(std::vector<data::Element>& elements);
+
+  InputPosition position() const;
+  void restore(const InputPosition& position);
+
+ private:
+  class Feeder;
+
+  std::shared_ptr<const DistributedInput> input_;
+  uint64_t epoch_;
+  int64_t steps_ = 0;
+  std::unique_ptr<EmptyBatches> empty_batches_;
+  std::unique_ptr<Feeder> feeder_;
+  bool ended_ = false;
+};
+
+/// Makes the input of a strategy's local replicas from a dataset of global batches.
+LOCKSTEP_API std::shared_ptr<const DistributedInput> distribute_node(const StrategyImpl& strategy,
+                                                                     const data::NodePtr& dataset,
+                                                                     const InputOptions& options);
+
+/// Throws ValueError unless `mode` is PerWorker.
+LOCKSTEP_API void check_per_worker(InputReplicationMode mode);
+
+/// Makes the input of a strategy's local replicas from what `make` returns for each local pipeline.
+LOCKSTEP_API std::shared_ptr<const DistributedInput> distribute_from_function(
+    const StrategyImpl& strategy, const std::function<data::NodePtr(const InputContext&)>& make,
+    const InputOptions& options);
+
+}  // namespace lockstep::detail

@@ -1,0 +1,253 @@
+#include <algorithm>
+#include <chrono>
+#include <sstream>
+#include <thread>
+
+#include <ATen/ThreadLocalState.h>
+
+#include "lockstep/base/bounded_queue.h"
+#include "lockstep/base/error.h"
+#include "lockstep/device/placement.h"
+#include "lockstep/device/thread_share.h"
+#include "lockstep/device/upload.h"
+#include "lockstep/strategy/context_frame.h"
+#include "lockstep/strategy/input/distributed_input.h"
+#include "lockstep/strategy/input/step_reader.h"
+#include "lockstep/strategy/run_replicas.h"
+#include "lockstep/strategy/strategy_impl.h"
+#include "lockstep/xla/tensor/lazy_storage.h"
+
+namespace lockstep::detail {
+namespace {
+
+/// A step whose uploads are in flight.
+struct UploadedStep {
+  Step step;
+  std::vector<std::optional<c10::Event>> ready;
+};
+
+bool has_gpu(const std::vector<c10::Device>& devices) {
+  return std::any_of(devices.begin(), devices.end(), [](const c10::Device& device) { return device.is_cuda(); });
+}
+
+bool has_accelerator(const std::vector<c10::Device>& devices) {
+  return std::any_of(devices.begin(), devices.end(), [](const c10::Device& device) { return !device.is_cpu(); });
+}
+
+/// Starts to copy a tensor to its replica's device. On XLA devices LibTorch's own copy would trace operations, which
+/// belong to the thread of the replica.
+at::Tensor uploaded(const at::Tensor& tensor, Uploader& uploader) {
+  const bool is_plain = tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided;
+  if (uploader.device().type() != c10::DeviceType::XLA || !is_plain || tensor.requires_grad()) {
+    return uploader.upload(tensor);
+  }
+  xla::XlaDevice& device = xla::device_at(uploader.device().index());
+  return xla::wrap(xla::upload(tensor, device), device);
+}
+
+/// Returns the devices of the replicas' batches.
+std::vector<c10::Device> devices_of(const DistributedInput& input) {
+  std::vector<c10::Device> devices;
+  for (const InputPipeline& pipeline : input.pipelines) {
+    devices.insert(devices.end(), pipeline.devices.begin(), pipeline.devices.end());
+  }
+  return devices;
+}
+
+/// Returns how many steps are prefetched: none of datasets that are on their devices.
+int64_t buffer_size_of(const InputOptions& options) {
+  return options.place_dataset_on_device ? 0 : options.per_replica_buffer_size;
+}
+
+/// Throws inside a replica: one replica cannot take the elements of all.
+void check_can_get_next(const StrategyImpl& strategy) {
+  const ContextFrame* frame = current_frame();
+  if (frame == nullptr || frame->strategy->is_default() || strategy.is_default()) return;
+  if (frame->strategy != &strategy) check_cross_replica(strategy, "get_next");
+  LOCKSTEP_CHECK_VALUE(frame->replica < 0 || current_position().kind == PositionKind::Update,
+                       "[get_next] must be called from outside of the replicas, but was called inside replica ",
+                       frame->replica, "; pass the element to them: strategy.run(fn, iterator.get_next())");
+}
+
+}  // namespace
+
+/// Reads steps and starts their uploads. For accelerators it prefetches on a thread of its own. For replicas on the CPU
+/// it does so only if reads are slow, since that thread takes a core. Without a buffer it reads on the calling thread.
+class StepIterator::Feeder {
+ public:
+  Feeder(const DistributedInput& input, uint64_t epoch) : buffer_size_(buffer_size_of(input.options)) {
+    const std::vector<c10::Device> devices = devices_of(input);
+    const data::Iteration iteration{
+        .epoch = epoch, .pin_memory = has_gpu(devices), .seed = input.strategy->seed_of_first_worker()};
+    for (const InputPipeline& pipeline : input.pipelines) readers_.emplace_back(pipeline, iteration);
+    for (const c10::Device device : devices) uploaders_.emplace_back(device);
+    reads_here_ = buffer_size_ == 0 || !has_accelerator(devices);
+  }
+
+  ~Feeder() {
+    if (!thread_.joinable()) return;
+    queue_->close();
+    thread_.join();
+  }
+
+  /// Before the first `next`.
+  int64_t skip(int64_t count) {
+    int64_t skipped = 0;
+    for (StepReader& reader : readers_) skipped = std::max(skipped, reader.skip(count));
+    return skipped;
+  }
+
+  /// Returns the next step; an empty one at and after the end of this worker's data.
+  Step next() {
+    if (buffer_size_ == 0) return used(read());
+    if (reads_here_) return read_here();
+    if (!thread_.joinable()) start();
+    UploadedStep step;
+    if (!queue_->pop(step)) step.step.elements.resize(uploaders_.size());
+    return used(std::move(step));
+  }
+
+ private:
+  /// A thread is not worth a core if reads take less time than this on average. One slow read has little weight: the
+  /// first one of an epoch fills the buffers of shuffles.
+  static constexpr double kSlowSeconds = 300e-6;
+  static constexpr double kLongestCounted = 4 * kSlowSeconds;
+  static constexpr double kWeightOfOne = 0.1;
+
+  Step read_here() {
+    const auto begin = std::chrono::steady_clock::now();
+    UploadedStep step = read();
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+    average_seconds_ += kWeightOfOne * (std::min(time.count(), kLongestCounted) - average_seconds_);
+    reads_here_ = average_seconds_ < kSlowSeconds;
+    return used(std::move(step));
+  }
+
+  void start() {
+    queue_.emplace(static_cast<size_t>(buffer_size_));
+    thread_ = std::thread([this, caller = at::ThreadLocalState()] {
+      const at::ThreadLocalStateGuard state(caller);
+      const ThreadShare share(1);
+      while (push_next()) {
+      }
+      queue_->finish();
+    });
+  }
+
+  bool push_next() {
+    UploadedStep step;
+    try {
+      step = read();
+    } catch (...) {
+      return queue_->push_exception(std::current_exception());
+    }
+    return step.step.has_data() && queue_->push(std::move(step));
+  }
+
+  UploadedStep read() {
+    UploadedStep result;
+    {
+      // Hides the placement of a replica. A dataset that is placed on a device, and a scope of the user, still count.
+      const Placement on_the_host(std::nullopt);
+      for (StepReader& reader : readers_) reader.prepare();  // all of them before any `read`: a reader may throw
+      for (StepReader& reader : readers_) reader.read(result.step);
+    }
+    const NoPlacement for_staging;
+    for (size_t replica = 0; replica < uploaders_.size(); ++replica) {
+      if (auto& element = result.step.elements[replica]) upload(*element, uploaders_[replica]);
+      result.ready.push_back(uploaders_[replica].ready());
+    }
+    return result;
+  }
+
+  static void upload(data::Element& element, Uploader& uploader) {
+    for (data::Leaf& leaf : element.leaves) {
+      if (leaf.as<data::Row>() != nullptr) leaf = data::detail::to_tensor(leaf);
+      if (auto* tensor = leaf.as<at::Tensor>()) *tensor = uploaded(*tensor, uploader);
+    }
+  }
+
+  static Step used(UploadedStep uploaded) {
+    for (size_t replica = 0; replica < uploaded.ready.size(); ++replica) {
+      auto& element = uploaded.step.elements[replica];
+      if (!element || !uploaded.ready[replica]) continue;
+      for (data::Leaf& leaf : element->leaves) {
+        if (const auto* tensor = leaf.as<at::Tensor>()) Uploader::use(*tensor, uploaded.ready[replica]);
+      }
+    }
+    return std::move(uploaded.step);
+  }
+
+  int64_t buffer_size_;
+  /// Whether the calling thread reads.
+  bool reads_here_ = true;
+  double average_seconds_ = 0;
+  std::vector<StepReader> readers_;
+  std::vector<Uploader> uploaders_;
+  std::optional<BoundedQueue<UploadedStep>> queue_;
+  std::thread thread_;
+};
+
+StepIterator::StepIterator(std::shared_ptr<const DistributedInput> input, uint64_t epoch)
+    : input_(std::move(input)),
+      epoch_(epoch),
+      empty_batches_(std::make_unique<EmptyBatches>(input_->pipelines.front().node, devices_of(*input_))),
+      feeder_(std::make_unique<Feeder>(*input_, epoch)) {}
+
+StepIterator::~StepIterator() = default;
+StepIterator::StepIterator(StepIterator&&) noexcept = default;
+StepIterator& StepIterator::operator=(StepIterator&&) noexcept = default;
+
+bool StepIterator::next(std::vector<data::Element>& elements) {
+  check_can_get_next(*input_->strategy);
+  if (ended_) return false;
+  Step step = feeder_->next();
+  const bool mine = step.has_data();
+  ended_ = !(input_->any_worker ? input_->any_worker(mine) : mine);
+  if (ended_) return false;
+  empty_batches_->fill(step);
+  elements.clear();
+  for (auto& element : step.elements) elements.push_back(*std::move(element));
+  ++steps_;
+  return true;
+}
+
+InputPosition StepIterator::position() const { return {epoch_, steps_, input_->num_workers, input_->description}; }
+
+void StepIterator::restore(const InputPosition& position) {
+  LOCKSTEP_CHECK_VALUE(position.pipeline == input_->description,
+                       "[restore] the position must be of the same dataset: position of ", position.pipeline,
+                       ", dataset ", input_->description);
+  LOCKSTEP_CHECK_VALUE(
+      position.num_workers == input_->num_workers || input_->order_is_global,
+      "[restore] workers that read different files cannot continue with another number of workers: then ",
+      position.num_workers, ", now ", input_->num_workers,
+      "; use AutoShardPolicy::Data for positions that hold for any number of workers");
+  epoch_ = position.epoch;
+  feeder_ = std::make_unique<Feeder>(*input_, epoch_);
+  const int64_t skipped = feeder_->skip(position.steps);
+  LOCKSTEP_CHECK_VALUE(skipped == position.steps || input_->num_workers > 1,
+                       "[restore] the position must not be after the end of the dataset: steps=", position.steps,
+                       ", dataset has ", skipped);
+  steps_ = position.steps;
+  ended_ = false;
+}
+
+std::string InputPosition::str() const {
+  return c10::str("epoch ", epoch, " step ", steps, " workers ", num_workers, " of ", pipeline);
+}
+
+InputPosition InputPosition::parse(const std::string& text) {
+  std::istringstream in(text);
+  std::string epoch_word, step_word, workers_word, of_word;
+  InputPosition position;
+  in >> epoch_word >> position.epoch >> step_word >> position.steps >> workers_word >> position.num_workers >> of_word;
+  LOCKSTEP_CHECK_VALUE(
+      in && epoch_word == "epoch" && step_word == "step" && workers_word == "workers" && of_word == "of",
+      "[InputPosition::parse] must be \"epoch NUMBER step NUMBER workers NUMBER of PIPELINE\": text=\"", text, "\"");
+  in.get();
+  std::getline(in, position.pipeline, '\0');
+  return position;
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,264 @@
+#include "lockstep/strategy/optimizer/exchange/gradient_buckets.h"
+
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/thread_name.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/diagnostics/call_site.h"
+#include "lockstep/strategy/optimizer/exchange/replica_gradients.h"
+
+namespace lockstep::detail {
+
+struct GradientBuckets::State {
+  struct Bucket {
+    std::vector<size_t> parameters;
+    size_t missing = 0;
+    /// Happens when the device has computed the gradients; none on a CPU.
+    std::optional<c10::Event> computed;
+  };
+
+  static constexpr size_t kNone = ~size_t{0};
+
+  std::vector<at::Tensor> parameters;
+  Send send_gradients;
+  std::vector<Bucket> buckets;
+  /// The bucket of each parameter, or kNone.
+  std::vector<size_t> bucket_of;
+  std::vector<char> filled_by_backward;
+  std::vector<size_t> filled_with_zeros;
+  /// What LibTorch calls when it has written a gradient. A parameter has only a weak reference to its own.
+  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;
+  bool begun = false;
+  size_t next = 0;
+  /// Where the user started this backward pass.
+  comm::CallSite site;
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  size_t asked = 0;
+  size_t done = 0;
+  bool stopping = false;
+  std::exception_ptr failure;
+  std::thread thread;
+
+  State(std::vector<at::Tensor> given, Send send) : parameters(std::move(given)), send_gradients(std::move(send)) {}
+
+  void fill_buckets(const std::vector<char>& taken, int64_t bytes_per_bucket);
+  void gradient_is_ready(size_t parameter);
+  void send_full_buckets();
+  void send(size_t count);
+  void serve();
+  void make_dense(const Bucket& bucket);
+  void send_now(Bucket& bucket);
+  void wait();
+};
+
+namespace {
+
+using Variables = torch::autograd::variable_list;
+
+/// Large enough that bandwidth, not latency, decides; small enough that the first bucket is sent early.
+constexpr int64_t kBytesPerBucket = 4 << 20;
+
+/// Called by LibTorch after a parameter's gradient has been written.
+class GradientHook final : public torch::autograd::FunctionPostHook {
+ public:
+  GradientHook(std::weak_ptr<GradientBuckets::State> state, size_t parameter)
+      : state_(std::move(state)), parameter_(parameter) {}
+
+  Variables operator()(const Variables& outputs, const Variables& /*inputs*/) override {
+    if (const auto state = state_.lock()) state->gradient_is_ready(parameter_);
+    return outputs;
+  }
+
+ private:
+  std::weak_ptr<GradientBuckets::State> state_;
+  size_t parameter_;
+};
+
+}  // namespace
+
+void GradientBuckets::State::fill_buckets(const std::vector<char>& taken, int64_t bytes_per_bucket) {
+  bucket_of.assign(parameters.size(), kNone);
+  filled_by_backward.assign(parameters.size(), 0);
+  int64_t bytes = 0;
+  at::ScalarType dtype = at::ScalarType::Undefined;
+  for (size_t p = parameters.size(); p-- > 0;) {
+    if (taken[p] == 0) continue;
+    if (buckets.empty() || bytes >= bytes_per_bucket || parameters[p].scalar_type() != dtype) {
+      buckets.emplace_back();
+      bytes = 0;
+      dtype = parameters[p].scalar_type();
+    }
+    bucket_of[p] = buckets.size() - 1;
+    buckets.back().parameters.push_back(p);
+    bytes += static_cast<int64_t>(parameters[p].nbytes());
+  }
+}
+
+void GradientBuckets::State::gradient_is_ready(size_t parameter) {
+  if (!begun) return;
+  LOCKSTEP_CHECK_IMPLEMENTED(filled_by_backward[parameter] == 0, "[minimize] backward reached a parameter twice, as ",
+                             "nested backward passes do: parameter=", parameter,
+                             "; call loss.backward() and step() in place of minimize()");
+  filled_by_backward[parameter] = 1;
+  --buckets[bucket_of[parameter]].missing;
+  send_full_buckets();
+}
+
+void GradientBuckets::State::send_full_buckets() {
+  size_t full = next;
+  while (full < buckets.size() && buckets[full].missing == 0) ++full;
+  if (full > next) send(full);
+}
+
+void GradientBuckets::State::send(size_t count) {
+  const c10::Device device = parameters[0].device();
+  for (; next < count; ++next) {
+    if (device.is_cpu()) continue;
+    auto& computed = buckets[next].computed;
+    computed.emplace(device.type());
+    computed->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  }
+  const std::lock_guard lock(mutex);
+  asked = count;
+  changed.notify_all();
+}
+
+void GradientBuckets::State::serve() {
+  c10::setThreadName("gradients");
+  const at::NoGradGuard no_grad;
+  std::unique_lock lock(mutex);
+  while (true) {
+    changed.wait(lock, [&] { return stopping || (done < asked && !failure); });
+    if (stopping) return;
+    const size_t bucket = done;
+    const comm::CallSiteScope caller(site);
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      send_now(buckets[bucket]);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    if (error) failure = error;
+    ++done;
+    changed.notify_all();
+  }
+}
+
+/// Buckets were made for dense gradients. Other steps may leave sparse ones.
+void GradientBuckets::State::make_dense(const Bucket& bucket) {
+  for (const size_t p : bucket.parameters) {
+    at::Tensor& gradient = parameters[p].mutable_grad();
+    if (gradient.is_sparse()) gradient = gradient.to_dense();
+  }
+}
+
+void GradientBuckets::State::send_now(Bucket& bucket) {
+  if (!bucket.computed) {
+    make_dense(bucket);
+    return send_gradients(bucket.parameters);
+  }
+  const c10::Device device = parameters[bucket.parameters[0]].device();
+  const c10::impl::VirtualGuardImpl runtime(device.type());
+  const c10::Stream stream = runtime.getStream(device);
+  bucket.computed->block(stream);
+  make_dense(bucket);
+  send_gradients(bucket.parameters);
+  stream.synchronize();
+}
+
+void GradientBuckets::State::wait() {
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [&] { return failure || done == asked; });
+  if (failure) std::rethrow_exception(failure);
+}
+
+GradientBuckets::GradientBuckets(std::vector<at::Tensor> parameters, const std::vector<char>& taken,
+                                 int64_t bytes_per_bucket, Send send)
+    : state_(std::make_shared<State>(std::move(parameters), std::move(send))) {
+  state_->fill_buckets(taken, bytes_per_bucket);
+  for (size_t p = 0; p < state_->parameters.size(); ++p) {
+    if (!holds(p)) continue;
+    auto accumulator = torch::autograd::impl::grad_accumulator(state_->parameters[p]);
+    accumulator->add_post_hook(std::make_unique<GradientHook>(state_, p));
+    state_->accumulators.push_back(std::move(accumulator));
+  }
+  state_->thread = std::thread([state = state_.get()] { state->serve(); });
+}
+
+GradientBuckets::~GradientBuckets() {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->stopping = true;
+    state_->changed.notify_all();
+  }
+  state_->thread.join();
+}
+
+bool GradientBuckets::holds(size_t parameter) const { return state_->bucket_of[parameter] != State::kNone; }
+size_t GradientBuckets::num_buckets() const { return state_->buckets.size(); }
+bool GradientBuckets::is_begun() const { return state_->begun; }
+const std::vector<size_t>& GradientBuckets::filled_with_zeros() const { return state_->filled_with_zeros; }
+
+void GradientBuckets::begin() {
+  for (auto& bucket : state_->buckets) bucket.missing = bucket.parameters.size();
+  std::fill(state_->filled_by_backward.begin(), state_->filled_by_backward.end(), 0);
+  state_->filled_with_zeros.clear();
+  state_->next = 0;
+  std::unique_lock lock(state_->mutex);
+  state_->changed.wait(lock, [&] { return state_->failure || state_->done == state_->asked; });
+  state_->site = comm::CallSite::current();
+  state_->asked = 0;
+  state_->done = 0;
+  state_->failure = nullptr;
+  state_->begun = true;
+}
+
+void GradientBuckets::finish() {
+  state_->begun = false;
+  for (size_t bucket = state_->next; bucket < state_->buckets.size(); ++bucket) {
+    for (const size_t p : state_->buckets[bucket].parameters) {
+      at::Tensor& gradient = state_->parameters[p].mutable_grad();
+      if (!gradient.defined()) {
+        gradient = at::zeros_like(state_->parameters[p]);
+        state_->filled_with_zeros.push_back(p);
+      }
+    }
+  }
+  state_->send(state_->buckets.size());
+  state_->wait();
+}
+
+void GradientBuckets::abandon() {
+  state_->begun = false;
+  std::unique_lock lock(state_->mutex);
+  state_->changed.wait(lock, [&] { return state_->failure || state_->done == state_->asked; });
+}
+
+std::unique_ptr<GradientBuckets> make_buckets(const std::vector<at::Tensor>& parameters,
+                                              const std::vector<char>& present, GradientBuckets::Send send,
+                                              int64_t bytes_per_bucket) {
+  std::vector<char> taken(present.size(), 0);
+  for (size_t p = 0; p < present.size(); ++p) {
+    taken[p] = present[p] == kDense && parameters[p].requires_grad() && parameters[p].is_leaf() ? 1 : 0;
+  }
+  const int64_t bytes = bytes_per_bucket > 0 ? bytes_per_bucket : kBytesPerBucket;
+  return std::make_unique<GradientBuckets>(parameters, taken, bytes, std::move(send));
+}
+
+}  // namespace lockstep::detail

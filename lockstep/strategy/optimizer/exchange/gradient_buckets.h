@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "lockstep/api.h"
+
+/// Internal: gradients that are sent while backward still computes others.
+namespace lockstep::detail {
+
+/// The gradients of one replica, in buckets that are sent as soon as backward has filled them.
+///
+/// Buckets hold parameters from the last to the first, which is about the order in which backward reaches them. A
+/// thread of their own sends them one after the other, in the same order on every replica. A bucket that this replica
+/// cannot fill, because one of its parameters took no part in the loss, is sent by `finish`, with zeros for what is
+/// missing.
+class LOCKSTEP_API GradientBuckets {
+ public:
+  /// Called on the thread of the buckets with the indices of a bucket's parameters, after the device has computed their
+  /// gradients: sums them over other workers, or copies them to another device.
+  using Send = std::function<void(const std::vector<size_t>& parameters)>;
+
+  /// `parameters` are those of one replica; the ones with a zero in `taken` are in no bucket.
+  GradientBuckets(std::vector<at::Tensor> parameters, const std::vector<char>& taken, int64_t bytes_per_bucket,
+                  Send send);
+  ~GradientBuckets();
+  GradientBuckets(const GradientBuckets&) = delete;
+  GradientBuckets& operator=(const GradientBuckets&) = delete;
+
+  bool holds(size_t parameter) const;
+  size_t num_buckets() const;
+
+  /// The next backward pass fills the buckets.
+  void begin();
+  /// Whether a pass has begun and is neither finished nor abandoned.
+  bool is_begun() const;
+  /// Sends the remaining buckets and waits for all. Throws what `send` has thrown.
+  void finish();
+  /// The parameters whose gradients `finish` has made, of zeros, because backward computed none.
+  const std::vector<size_t>& filled_with_zeros() const;
+  /// Backward threw: waits for the buckets in flight and sends no others.
+  void abandon();
+
+  struct State;
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+/// Makes buckets for the parameters whose gradients are dense by `present`. A bucket is closed as soon as it has
+/// `bytes_per_bucket`; 0 means 4 MiB.
+LOCKSTEP_API std::unique_ptr<GradientBuckets> make_buckets(const std::vector<at::Tensor>& parameters,
+                                                           const std::vector<char>& present, GradientBuckets::Send send,
+                                                           int64_t bytes_per_bucket = 0);
+
+}  // namespace lockstep::detail

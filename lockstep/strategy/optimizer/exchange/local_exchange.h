@@ -1,0 +1,34 @@
+#pragma once
+
+#include "lockstep/comm/group.h"
+#include "lockstep/strategy/optimizer/exchange/gradient_exchange.h"
+
+namespace lockstep::detail {
+
+class StrategyImpl;
+
+/// Between replicas of one process: threads that publish addresses at the rendezvous of their strategy.
+class LOCKSTEP_API LocalExchange final : public GradientExchange {
+ public:
+  LocalExchange(const StrategyImpl& strategy, int replica, int num_replicas, const ReplicaParameters& parameters);
+
+  ExchangeScope scope() const override;
+  void reduce(ReducedGradients& reduced) override;
+  void sum(const std::vector<char>& present, const std::vector<char>& skip, ReducedGradients& reduced) override;
+  ReplicaGradients publish(const ReducedGradients& reduced) override;
+  void collective(const char* operation, ReplicaGradients& published, Work work) override;
+
+ private:
+  const StrategyImpl& strategy_;
+  const int replica_;
+  const int num_replicas_;
+  const ReplicaParameters& parameters_;
+};
+
+/// Collective over the group: replaces the gradients of parameters with a zero in `skip` by their sums, and marks them.
+/// Where this rank has no gradient but `present` says that another one has, it counts as zero.
+LOCKSTEP_API void sum_gradients(const comm::Group& group, const std::vector<at::Tensor>& parameters,
+                                const std::vector<char>& present, const std::vector<char>& skip,
+                                ReducedGradients& reduced, const CommunicationOptions& options = {});
+
+}  // namespace lockstep::detail

@@ -1,0 +1,30 @@
+#include "lockstep/strategy/optimizer/exchange/make_exchange.h"
+
+#include "lockstep/strategy/optimizer/exchange/central_exchange.h"
+#include "lockstep/strategy/optimizer/exchange/cross_device_exchange.h"
+#include "lockstep/strategy/optimizer/exchange/local_exchange.h"
+#include "lockstep/strategy/optimizer/exchange/message_exchange.h"
+#include "lockstep/strategy/optimizer/exchange/shared_memory_exchange.h"
+#include "lockstep/strategy/strategy_impl.h"
+
+namespace lockstep::detail {
+
+std::unique_ptr<GradientExchange> make_exchange(const StrategyImpl& strategy, int replica, int num_replicas,
+                                                const ReplicaParameters& parameters,
+                                                const std::vector<CentralTensor>& central) {
+  if (!central.empty()) {
+    return std::make_unique<CentralExchange>(strategy, replica, num_replicas, parameters, central);
+  }
+  if (strategy.shared_rendezvous() != nullptr) {
+    return std::make_unique<SharedMemoryExchange>(strategy, replica, parameters);
+  }
+  if (strategy.num_workers() > 1) {
+    return std::make_unique<MessageExchange>(strategy, replica, num_replicas, parameters);
+  }
+  if (strategy.reduces_with_cross_device_ops()) {
+    return std::make_unique<CrossDeviceExchange>(strategy, replica, num_replicas, parameters);
+  }
+  return std::make_unique<LocalExchange>(strategy, replica, num_replicas, parameters);
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "lockstep/strategy/optimizer/exchange/gradient_exchange.h"
+
+namespace lockstep::detail {
+
+class CentralTensor;
+class StrategyImpl;
+
+/// Makes the exchange of one local replica of `num_replicas`. The references must outlive it; `central` is empty where
+/// each replica stores its own parameters.
+std::unique_ptr<GradientExchange> make_exchange(const StrategyImpl& strategy, int replica, int num_replicas,
+                                                const ReplicaParameters& parameters,
+                                                const std::vector<CentralTensor>& central);
+
+}  // namespace lockstep::detail

@@ -1,0 +1,100 @@
+#include "lockstep/strategy/optimizer/exchange/message_exchange.h"
+
+#include <ATen/ATen.h>
+
+#include "lockstep/strategy/optimizer/exchange/gradient_gate.h"
+#include "lockstep/strategy/strategy_impl.h"
+
+namespace lockstep::detail {
+namespace {
+
+/// Extends what the replicas of this worker have to all replicas of all workers.
+AgreedGradients agree_in_group(const comm::Group& group, const AgreedGradients& within_worker) {
+  const auto count = static_cast<int64_t>(within_worker.present.size());
+  std::vector<char> both = within_worker.present;
+  for (const char is_sum : within_worker.sums) both.push_back(is_sum != 0 ? 0 : 1);
+  group.all_reduce_(at::from_blob(both.data(), {2 * count}, at::kChar), ReduceOp::Max);
+  AgreedGradients agreed{{both.begin(), both.begin() + count}, {both.begin() + count, both.end()}};
+  for (char& is_not_sum : agreed.sums) is_not_sum = is_not_sum != 0 ? 0 : 1;
+  return agreed;
+}
+
+}  // namespace
+
+MessageExchange::MessageExchange(const StrategyImpl& strategy, int replica, int num_replicas,
+                                 const ReplicaParameters& parameters)
+    : strategy_(strategy),
+      replica_(replica),
+      parameters_(parameters),
+      within_worker_(strategy, replica, num_replicas, parameters) {}
+
+ExchangeScope MessageExchange::scope() const {
+  ExchangeScope scope = within_worker_.scope();
+  scope.reaches_all = false;
+  scope.publishes_sparse = false;
+  return scope;
+}
+
+void MessageExchange::begin_backward() {
+  if (buckets_) buckets_->begin();
+}
+
+void MessageExchange::abandon_backward() {
+  if (buckets_) buckets_->abandon();
+}
+
+std::vector<char> MessageExchange::finish_buckets() {
+  std::vector<char> summed(parameters_.parameters.size(), 0);
+  if (!buckets_ || !buckets_->is_begun()) return summed;
+  buckets_->finish();
+  for (size_t p = 0; p < summed.size(); ++p) summed[p] = buckets_->holds(p) ? 1 : 0;
+  return summed;
+}
+
+void MessageExchange::sum_bucket(const comm::Group& group, const std::vector<size_t>& bucket) const {
+  std::vector<at::Tensor> gradients;
+  for (const size_t p : bucket) gradients.push_back(gradient_to_reduce(parameters_.parameters[p]));
+  group.all_reduce_(gradients, ReduceOp::Sum);
+}
+
+void MessageExchange::reduce(ReducedGradients& reduced) {
+  const bool in_buckets = buckets_ && buckets_->is_begun();
+  const std::vector<char> summed = finish_buckets();
+  ReplicaGradients published = gradient_presence(parameters_.parameters, reduced);
+  if (in_buckets) {
+    for (const size_t p : buckets_->filled_with_zeros()) published.parameters[p].presence = kAbsent;
+  }
+  const comm::Group& group = strategy_.group(replica_);
+  AgreedGradients agreed = agree_in_group(group, agree_on_gradients(within_worker_, std::move(published)));
+  const std::vector<char>& present = agreed.present;
+  for (size_t p = 0; p < present.size(); ++p) {
+    if (summed[p] == 0) continue;
+    agreed.sums[p] = 1;
+    if (present[p] == kAbsent) {
+      parameters_.parameters[p].mutable_grad().reset();
+    } else {
+      reduced.mark(p);
+    }
+  }
+  sum_gradients(group, parameters_.parameters, present, agreed.sums, reduced,
+                {.bytes_per_pack = strategy_.communication_options().bytes_per_pack});
+  if (buckets_) return;
+  buckets_ = make_buckets(
+      parameters_.parameters, present,
+      [this, gradients = strategy_.gradient_group(replica_)](const std::vector<size_t>& bucket) {
+        sum_bucket(gradients, bucket);
+      },
+      strategy_.communication_options().bytes_per_pack);
+}
+
+void MessageExchange::sum(const std::vector<char>& present, const std::vector<char>& skip, ReducedGradients& reduced) {
+  within_worker_.sum(present, skip, reduced);
+}
+
+ReplicaGradients MessageExchange::publish(const ReducedGradients& reduced) { return within_worker_.publish(reduced); }
+
+void MessageExchange::collective(const char* operation, ReplicaGradients& published, Work work) {
+  within_worker_.collective(operation, published, work);
+}
+
+}  // namespace lockstep::detail

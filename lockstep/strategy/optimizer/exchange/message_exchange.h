@@ -1,0 +1,40 @@
+#pragma once
+
+#include "lockstep/strategy/optimizer/exchange/gradient_buckets.h"
+#include "lockstep/strategy/optimizer/exchange/local_exchange.h"
+
+namespace lockstep::detail {
+
+/// Between workers that are reached by messages. Gradients are summed over all replicas of all workers first; the
+/// update is then shared by the replicas of each worker.
+///
+/// From the second step on, dense gradients are summed in buckets while backward computes others.
+class LOCKSTEP_API MessageExchange final : public GradientExchange {
+ public:
+  MessageExchange(const StrategyImpl& strategy, int replica, int num_replicas, const ReplicaParameters& parameters);
+
+  ExchangeScope scope() const override;
+  void begin_backward() override;
+  void abandon_backward() override;
+  bool is_in_flight(size_t parameter) const override {
+    return buckets_ && buckets_->is_begun() && buckets_->holds(parameter);
+  }
+  void reduce(ReducedGradients& reduced) override;
+  void sum(const std::vector<char>& present, const std::vector<char>& skip, ReducedGradients& reduced) override;
+  ReplicaGradients publish(const ReducedGradients& reduced) override;
+  void collective(const char* operation, ReplicaGradients& published, Work work) override;
+
+ private:
+  /// Waits for the buckets of this backward pass; returns the parameters whose gradients they have summed.
+  std::vector<char> finish_buckets();
+  void sum_bucket(const comm::Group& group, const std::vector<size_t>& bucket) const;
+
+  const StrategyImpl& strategy_;
+  const int replica_;
+  const ReplicaParameters& parameters_;
+  LocalExchange within_worker_;
+  /// Null until a step has shown which gradients are dense.
+  std::unique_ptr<GradientBuckets> buckets_;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,59 @@
+#include "lockstep/strategy/optimizer/exchange/replica_gradients.h"
+
+#include <algorithm>
+
+namespace lockstep::detail {
+
+Presence presence_of(const at::Tensor& gradient) {
+  return !gradient.defined() ? kAbsent : gradient.is_sparse() ? kSparse : kDense;
+}
+
+void ReplicaGradients::reserve(size_t num_parameters) {
+  parameters.reserve(num_parameters);
+  gradients.reserve(num_parameters);
+}
+
+void ReplicaGradients::add_parameter(const at::Tensor& stored, at::Tensor gradient, bool reduced) {
+  Parameter added;
+  added.presence = presence_of(gradient);
+  added.reduced = reduced;
+  if (can_be_sharded(stored)) {
+    added.data = static_cast<char*>(stored.data_ptr());
+    if (added.presence == kDense) added.gradient = static_cast<const char*>(gradient.data_ptr());
+  }
+  parameters.push_back(added);
+  gradients.push_back(std::move(gradient));
+}
+
+void ReplicaGradients::add_buffers(const std::vector<at::Tensor>& given) {
+  for (const at::Tensor& buffer : given) {
+    if (has_plain_memory(buffer)) buffers.push_back(static_cast<char*>(buffer.data_ptr()));
+  }
+}
+
+std::vector<char> presence(const AllGradients& all) {
+  std::vector<char> present(all[0]->parameters.size(), kAbsent);
+  for (const ReplicaGradients* replica : all) {
+    for (size_t p = 0; p < present.size(); ++p) {
+      present[p] = std::max<char>(present[p], static_cast<char>(replica->parameters[p].presence));
+    }
+  }
+  return present;
+}
+
+bool is_sum_on_all(const AllGradients& all, size_t parameter) {
+  return std::all_of(all.begin(), all.end(),
+                     [&](const ReplicaGradients* replica) { return replica->parameters[parameter].reduced; });
+}
+
+std::vector<char> sums_on_all(const AllGradients& all) {
+  std::vector<char> sums(all[0]->parameters.size(), 0);
+  for (size_t p = 0; p < sums.size(); ++p) sums[p] = is_sum_on_all(all, p) ? 1 : 0;
+  return sums;
+}
+
+bool is_added(const AllGradients& all, size_t replica, size_t parameter) {
+  return replica == 0 || !all[replica]->parameters[parameter].reduced;
+}
+
+}  // namespace lockstep::detail

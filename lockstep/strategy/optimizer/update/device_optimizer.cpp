@@ -1,0 +1,212 @@
+#include "lockstep/strategy/optimizer/update/device_optimizer.h"
+
+#include <cmath>
+#include <functional>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
+
+#include "lockstep/strategy/optimizer/update/rows/row_state.h"
+
+namespace lockstep::detail {
+namespace {
+
+using torch::optim::AdamOptions;
+using torch::optim::AdamWOptions;
+using torch::optim::OptimizerOptions;
+using torch::optim::SGDOptions;
+
+at::Tensor number_on(const at::Tensor& parameter, double value) {
+  return at::scalar_tensor(value, at::kDouble).to(parameter.device());
+}
+
+/// A scalar in the dtype of the tensor that it is multiplied with.
+at::Tensor as_factor(const at::Tensor& number, const at::Tensor& like) { return number.to(like.scalar_type()); }
+
+class DeviceSgd final : public DeviceOptimizer {
+ public:
+  DeviceSgd(const std::vector<at::Tensor>& parameters, const std::vector<size_t>& groups)
+      : DeviceOptimizer(parameters, groups), momentum_(parameters.size()) {}
+
+ private:
+  void update(const OptimizerOptions& given, const at::Tensor& rate, const Cohort& cohort) override {
+    const auto& options = static_cast<const SGDOptions&>(given);
+    for (const size_t p : cohort.members) {
+      const at::Tensor& parameter = parameters_[p];
+      at::Tensor gradient = parameter.grad();
+      if (options.weight_decay() != 0) gradient = gradient.add(parameter, options.weight_decay());
+      if (options.momentum() != 0) gradient = with_momentum(options, p, gradient);
+      parameter.sub_(gradient * as_factor(rate, parameter));
+    }
+  }
+
+  at::Tensor with_momentum(const SGDOptions& options, size_t p, const at::Tensor& gradient) {
+    at::Tensor& average = momentum_[p];
+    if (!average.defined()) {
+      average = at::zeros_like(parameters_[p]);
+      average.copy_(gradient);
+    } else {
+      average.mul_(options.momentum()).add_(gradient, 1 - options.dampening());
+    }
+    return options.nesterov() ? gradient.add(average, options.momentum()) : average;
+  }
+
+  std::vector<at::Tensor> momentum_;
+};
+
+/// `Options` is AdamOptions or AdamWOptions; with the second, weight decay changes the parameter, not the gradient.
+template <class Options>
+class DeviceAdam final : public DeviceOptimizer {
+ public:
+  DeviceAdam(const std::vector<at::Tensor>& parameters, const std::vector<size_t>& groups)
+      : DeviceOptimizer(parameters, groups), state_(parameters.size()) {}
+
+ private:
+  struct State {
+    at::Tensor mean;
+    at::Tensor mean_square;
+    at::Tensor max_mean_square;
+  };
+
+  void update(const OptimizerOptions& given, const at::Tensor& rate, const Cohort& cohort) override {
+    const auto& options = static_cast<const Options&>(given);
+    const auto [beta1, beta2] = options.betas();
+    // exp(count * log(beta)) is beta ^ count, computed on the device
+    const at::Tensor correction1 = 1 - at::exp(cohort.count * std::log(beta1));
+    const at::Tensor correction2 = at::sqrt(1 - at::exp(cohort.count * std::log(beta2)));
+    const at::Tensor size = rate / correction1;
+    for (const size_t p : cohort.members) update_one(options, p, rate, size, correction2);
+  }
+
+  void update_one(const Options& options, size_t p, const at::Tensor& rate, const at::Tensor& size,
+                  const at::Tensor& correction2) {
+    const at::Tensor& parameter = parameters_[p];
+    const auto [beta1, beta2] = options.betas();
+    at::Tensor gradient = parameter.grad();
+    if (options.weight_decay() != 0 && kDecouples) {
+      parameter.mul_(as_factor(1 - rate * options.weight_decay(), parameter));
+    } else if (options.weight_decay() != 0) {
+      gradient = gradient.add(parameter, options.weight_decay());
+    }
+    State& state = state_[p];
+    if (!state.mean.defined()) state = {at::zeros_like(parameter), at::zeros_like(parameter), {}};
+    state.mean.mul_(beta1).add_(gradient, 1 - beta1);
+    state.mean_square.mul_(beta2).addcmul_(gradient, gradient, 1 - beta2);
+    at::Tensor square = state.mean_square;
+    if (options.amsgrad()) {
+      if (!state.max_mean_square.defined()) state.max_mean_square = at::zeros_like(parameter);
+      state.max_mean_square.copy_(at::maximum(state.max_mean_square, square));
+      square = state.max_mean_square;
+    }
+    const at::Tensor divisor = (square.sqrt() / as_factor(correction2, square)).add_(options.eps());
+    parameter.sub_(state.mean / divisor * as_factor(size, parameter));
+  }
+
+  static constexpr bool kDecouples = std::is_same_v<Options, AdamWOptions>;
+  std::vector<State> state_;
+};
+
+class Hash {
+ public:
+  Hash& add(double number) {
+    hash_ = hash_ * 1000003 ^ std::hash<double>()(number);
+    return *this;
+  }
+  size_t get() const { return hash_; }
+
+ private:
+  size_t hash_ = 0;
+};
+
+template <class Options>
+void add_adam(Hash& hash, const Options& options) {
+  const auto [beta1, beta2] = options.betas();
+  hash.add(beta1).add(beta2).add(options.eps()).add(options.weight_decay()).add(options.amsgrad() ? 1 : 0);
+}
+
+}  // namespace
+
+DeviceOptimizer::DeviceOptimizer(std::vector<at::Tensor> parameters, std::vector<size_t> groups)
+    : parameters_(std::move(parameters)) {
+  for (size_t p = 0; p < groups.size(); ++p) {
+    if (groups[p] >= cohorts_.size()) cohorts_.resize(groups[p] + 1);
+    cohorts_[groups[p]].members.push_back(p);
+  }
+  for (size_t group = 0; group < cohorts_.size(); ++group) {
+    cohorts_[group].group = group;
+    cohorts_[group].count = number_on(parameters_[0], 0);
+    rates_.push_back(number_on(parameters_[0], 0));
+    sent_rates_.push_back(0);
+  }
+}
+
+std::unique_ptr<DeviceOptimizer> DeviceOptimizer::make(const torch::optim::Optimizer& like,
+                                                       const std::vector<at::Tensor>& parameters,
+                                                       const std::vector<size_t>& groups) {
+  if (parameters.empty() || parameters[0].device().type() != c10::DeviceType::XLA) return nullptr;
+  switch (update_rule(like)) {
+    case UpdateRule::Sgd:
+      return std::make_unique<DeviceSgd>(parameters, groups);
+    case UpdateRule::Adam:
+      return std::make_unique<DeviceAdam<AdamOptions>>(parameters, groups);
+    case UpdateRule::AdamW:
+      return std::make_unique<DeviceAdam<AdamWOptions>>(parameters, groups);
+    default:
+      return nullptr;
+  }
+}
+
+void DeviceOptimizer::take_rates(const Groups& options) {
+  const at::NoGradGuard no_grad;
+  for (size_t group = 0; group < rates_.size(); ++group) {
+    const double rate = options[group].options().get_lr();
+    if (sent_rates_[group] == rate) continue;
+    rates_[group].copy_(at::scalar_tensor(rate, at::kDouble));
+    sent_rates_[group] = rate;
+  }
+}
+
+/// Parameters without a gradient are not updated: from now on their updates are counted apart.
+void DeviceOptimizer::split_cohorts() {
+  const size_t before = cohorts_.size();
+  for (size_t i = 0; i < before; ++i) {
+    std::vector<size_t> with;
+    std::vector<size_t> without;
+    for (const size_t p : cohorts_[i].members) (parameters_[p].grad().defined() ? with : without).push_back(p);
+    if (with.empty() || without.empty()) continue;
+    cohorts_.push_back({cohorts_[i].group, std::move(without), cohorts_[i].count.clone()});
+    cohorts_[i].members = std::move(with);
+  }
+}
+
+void DeviceOptimizer::step(const Groups& options) {
+  const at::NoGradGuard no_grad;
+  split_cohorts();
+  for (const Cohort& cohort : cohorts_) {
+    if (cohort.members.empty() || !parameters_[cohort.members[0]].grad().defined()) continue;
+    cohort.count.add_(1);
+    update(options[cohort.group].options(), rates_[cohort.group], cohort);
+  }
+}
+
+size_t fingerprint(const torch::optim::Optimizer& optimizer) {
+  Hash hash;
+  for (const auto& group : optimizer.param_groups()) {
+    const OptimizerOptions& options = group.options();
+    if (const auto* adam = dynamic_cast<const AdamOptions*>(&options)) {
+      add_adam(hash, *adam);
+    } else if (const auto* adamw = dynamic_cast<const AdamWOptions*>(&options)) {
+      add_adam(hash, *adamw);
+    } else if (const auto* sgd = dynamic_cast<const SGDOptions*>(&options)) {
+      hash.add(sgd->momentum()).add(sgd->dampening()).add(sgd->weight_decay()).add(sgd->nesterov() ? 1 : 0);
+    } else {
+      hash.add(options.get_lr());
+    }
+  }
+  return hash.get();
+}
+
+}  // namespace lockstep::detail

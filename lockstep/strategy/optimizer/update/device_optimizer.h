@@ -1,0 +1,59 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/optim/optimizer.h>
+
+/// Internal: LibTorch's SGD, Adam and AdamW for devices whose steps are compiled.
+///
+/// LibTorch counts steps and stores learning rates on the host, so that every step of its Adam is another program. Here
+/// both are tensors on the device of the parameters: all steps are one program, which can be replayed. The arithmetic
+/// is LibTorch's, value by value.
+namespace lockstep::detail {
+
+class DeviceOptimizer {
+ public:
+  using Groups = std::vector<torch::optim::OptimizerParamGroup>;
+
+  virtual ~DeviceOptimizer() = default;
+
+  /// Makes one for an optimizer of LibTorch and one replica's parameters, `groups[p]` being the group of parameter p.
+  /// Null where the optimizer is of another kind, or where the device does not compile.
+  static std::unique_ptr<DeviceOptimizer> make(const torch::optim::Optimizer& like,
+                                               const std::vector<at::Tensor>& parameters,
+                                               const std::vector<size_t>& groups);
+
+  /// Copies changed learning rates to the device. Outside of a run: it is not part of the step.
+  void take_rates(const Groups& options);
+  /// Updates all parameters that have a gradient.
+  void step(const Groups& options);
+
+ protected:
+  DeviceOptimizer(std::vector<at::Tensor> parameters, std::vector<size_t> groups);
+
+  /// Parameters of one group with the same number of updates, and that number.
+  struct Cohort {
+    size_t group = 0;
+    std::vector<size_t> members;
+    at::Tensor count;
+  };
+
+  virtual void update(const torch::optim::OptimizerOptions& options, const at::Tensor& rate, const Cohort& cohort) = 0;
+
+  std::vector<at::Tensor> parameters_;
+
+ private:
+  void split_cohorts();
+
+  std::vector<Cohort> cohorts_;
+  /// For each group: the rate on the device, and its value on the host.
+  std::vector<at::Tensor> rates_;
+  std::vector<double> sent_rates_;
+};
+
+/// Returns a hash of the options that are constants of a compiled step, not tensors.
+size_t fingerprint(const torch::optim::Optimizer& optimizer);
+
+}  // namespace lockstep::detail

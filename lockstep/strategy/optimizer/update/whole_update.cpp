@@ -1,0 +1,154 @@
+#include "lockstep/strategy/optimizer/update/whole_update.h"
+
+#include <ATen/ATen.h>
+
+#include "lockstep/strategy/optimizer/exchange/gradient_gate.h"
+#include "lockstep/strategy/optimizer/update/device_optimizer.h"
+#include "lockstep/strategy/strategy_impl.h"
+
+namespace lockstep::detail {
+namespace {
+
+class ReplicatedUpdate final : public WholeUpdate {
+ public:
+  explicit ReplicatedUpdate(const WholeUpdateSetup& setup) : setup_(setup) {}
+
+  void step() override {
+    prepare();
+    optimizer_->step();
+  }
+
+  at::Tensor step(const Closure& closure) override {
+    prepare();
+    return optimizer_->step(closure);
+  }
+
+ private:
+  /// Makes the optimizer anew where more parameters have become replicated; takes over the options that hold now.
+  void prepare() {
+    const size_t num_replicated = setup_.methods.count(UpdateMethod::Replicated);
+    if (!optimizer_ || num_replicated != num_replicated_) {
+      optimizer_ = make_optimizer();
+      num_replicated_ = num_replicated;
+    }
+    const auto& groups = setup_.prototype.groups();
+    for (size_t g = 0; g < groups.size(); ++g) optimizer_->param_groups()[g].set_options(groups[g].options().clone());
+  }
+
+  std::unique_ptr<torch::optim::Optimizer> make_optimizer() const {
+    std::vector<std::vector<at::Tensor>> parameters(setup_.prototype.groups().size());
+    for (size_t p = 0; p < setup_.groups.size(); ++p) {
+      if (setup_.methods[p] != UpdateMethod::Replicated) continue;
+      parameters[setup_.groups[p]].push_back(setup_.parameters.stored[p]);
+    }
+    return setup_.prototype.make_for(parameters);
+  }
+
+  const WholeUpdateSetup setup_;
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  size_t num_replicated_ = 0;
+};
+
+class DeviceUpdate final : public WholeUpdate {
+ public:
+  DeviceUpdate(const WholeUpdateSetup& setup, std::unique_ptr<DeviceOptimizer> optimizer)
+      : prototype_(setup.prototype), optimizer_(std::move(optimizer)), with_closure_(setup) {}
+
+  void step() override { optimizer_->step(prototype_.groups()); }
+  at::Tensor step(const Closure& closure) override { return with_closure_.step(closure); }
+  bool is_compiled() const override { return true; }
+  void before_run() override { optimizer_->take_rates(prototype_.groups()); }
+
+ private:
+  const OptimizerPrototype& prototype_;
+  std::unique_ptr<DeviceOptimizer> optimizer_;
+  ReplicatedUpdate with_closure_;
+};
+
+class CentralUpdate final : public WholeUpdate {
+ public:
+  CentralUpdate(const WholeUpdateSetup& setup, std::unique_ptr<WholeUpdate> of_stored)
+      : setup_(setup), of_stored_(std::move(of_stored)) {}
+
+  void step() override {
+    wait_for_stream(setup_.parameters.parameters[0].device());
+    ReplicaGradients nothing;
+    setup_.exchange.collective("optimizer step", nothing, [&](const AllGradients&) {
+      if (setup_.replica != 0) return;
+      give_gradients_to_stored();
+      of_stored_->step();
+      drop_gradients_of_stored();
+      wait_for_stream(setup_.parameters.stored[0].device());
+    });
+    refresh_all();
+  }
+
+  /// Whenever the first replica's optimizer wants the loss, all replicas evaluate it.
+  at::Tensor step(const Closure& closure) override {
+    at::Tensor first_loss;
+    const auto evaluate = [&] {
+      refresh_all();
+      at::Tensor loss = closure();
+      if (!first_loss.defined()) first_loss = loss;
+      return loss;
+    };
+    if (setup_.replica == 0) {
+      of_stored_->step([&] {
+        first_replica_says(true);
+        at::Tensor loss = evaluate();
+        give_gradients_to_stored();
+        return loss;
+      });
+      drop_gradients_of_stored();
+      first_replica_says(false);
+    } else {
+      while (first_replica_says(true)) evaluate();
+    }
+    refresh_all();
+    return first_loss;
+  }
+
+  bool is_compiled() const override { return of_stored_->is_compiled(); }
+  void before_run() override { of_stored_->before_run(); }
+
+ private:
+  /// Collective: returns on all replicas what the first one passes.
+  bool first_replica_says(bool evaluate) const {
+    if (setup_.strategy.num_replicas_in_sync() == 1) return evaluate;
+    wait_for_stream(setup_.parameters.stored[0].device());
+    return setup_.strategy.group(setup_.replica).broadcast(at::scalar_tensor(evaluate, at::kByte), 0).item<bool>();
+  }
+
+  void give_gradients_to_stored() const {
+    for (size_t p = 0; p < setup_.groups.size(); ++p) {
+      if (setup_.methods[p] != UpdateMethod::Replicated) continue;
+      const at::Tensor& stored = setup_.parameters.stored[p];
+      const at::Tensor gradient = exchanged_gradient(setup_.parameters.parameters[p], stored.device());
+      stored.mutable_grad() = gradient.defined() ? gradient.to(stored.device()) : gradient;
+    }
+  }
+
+  void drop_gradients_of_stored() const {
+    for (const at::Tensor& stored : setup_.parameters.stored) stored.mutable_grad().reset();
+  }
+
+  void refresh_all() const { setup_.exchange.refresh({0, setup_.groups.size()}); }
+
+  const WholeUpdateSetup setup_;
+  std::unique_ptr<WholeUpdate> of_stored_;
+};
+
+}  // namespace
+
+std::unique_ptr<WholeUpdate> make_whole_update(const WholeUpdateSetup& setup) {
+  std::unique_ptr<WholeUpdate> update;
+  if (auto on_device = DeviceOptimizer::make(setup.prototype.kind(), setup.parameters.parameters, setup.groups)) {
+    update = std::make_unique<DeviceUpdate>(setup, std::move(on_device));
+  } else {
+    update = std::make_unique<ReplicatedUpdate>(setup);
+  }
+  if (setup.parameters.stored_once) return std::make_unique<CentralUpdate>(setup, std::move(update));
+  return update;
+}
+
+}  // namespace lockstep::detail

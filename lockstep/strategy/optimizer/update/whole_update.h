@@ -1,0 +1,54 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "lockstep/strategy/optimizer/exchange/gradient_exchange.h"
+#include "lockstep/strategy/optimizer/update/optimizer_prototype.h"
+#include "lockstep/strategy/optimizer/update/update_plan.h"
+
+/// Internal: updates of whole parameters from summed gradients (see `UpdateMethod::Replicated`).
+namespace lockstep::detail {
+
+class StrategyImpl;
+
+/// One replica's part. There are three implementations:
+///   - replicated: LibTorch's optimizer updates the replica's own copy;
+///   - on the device: DeviceOptimizer does, for devices whose steps are compiled;
+///   - central: what is stored once is updated by the first replica, while the others wait.
+class WholeUpdate {
+ public:
+  using Closure = std::function<at::Tensor()>;
+
+  WholeUpdate() = default;
+  WholeUpdate(const WholeUpdate&) = delete;
+  WholeUpdate& operator=(const WholeUpdate&) = delete;
+  virtual ~WholeUpdate() = default;
+
+  /// Updates the replicated parameters from their gradients, which are sums over all replicas.
+  virtual void step() = 0;
+  /// For optimizers that evaluate the loss several times: `closure` sums loss and gradients over all replicas. Returns
+  /// what it returned first.
+  virtual at::Tensor step(const Closure& closure) = 0;
+
+  /// Whether steps are compiled, so that values of tensors must not be read on the host.
+  virtual bool is_compiled() const { return false; }
+  /// Outside of a run: takes options over that are tensors on the device.
+  virtual void before_run() {}
+};
+
+/// What an update of whole parameters works with. All references must outlive it.
+struct WholeUpdateSetup {
+  const StrategyImpl& strategy;
+  int replica;
+  const ReplicaParameters& parameters;
+  const std::vector<size_t>& groups;
+  const UpdateMethods& methods;
+  const OptimizerPrototype& prototype;
+  GradientExchange& exchange;
+};
+
+/// Makes the implementation that parameters, device and optimizer need.
+LOCKSTEP_API std::unique_ptr<WholeUpdate> make_whole_update(const WholeUpdateSetup& setup);
+
+}  // namespace lockstep::detail

@@ -1,0 +1,195 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "lockstep/api.h"
+#include "lockstep/base/nest.h"
+#include "lockstep/strategy/replay/step_replay.h"
+#include "lockstep/strategy/run_replicas.h"
+#include "lockstep/value/regroup.h"
+
+namespace lockstep {
+
+namespace detail {
+
+/// The leaves of arguments or results: the tensors, and an encoding of all others.
+class Leaves {
+ public:
+  template <class T>
+  void add(const T& nest) {
+    nest::for_each_leaf([&](const auto& leaf) { add_leaf(leaf); }, nest);
+  }
+
+  /// Replaces the tensors of a nest of the same structure.
+  template <class T>
+  static void replace(T& nest, const std::vector<at::Tensor>& tensors, size_t& next) {
+    nest::for_each_leaf(
+        [&](auto& leaf) {
+          if constexpr (std::is_same_v<std::remove_cvref_t<decltype(leaf)>, at::Tensor>) leaf = tensors.at(next++);
+        },
+        nest);
+  }
+
+  std::vector<at::Tensor> tensors;
+  std::string others;
+  /// The type of a leaf that has no encoding; empty if all have one.
+  std::string unknown;
+
+ private:
+  template <class Leaf>
+  void add_leaf(const Leaf& leaf) {
+    if constexpr (std::is_same_v<Leaf, at::Tensor>) {
+      tensors.push_back(leaf);
+    } else if constexpr (std::is_arithmetic_v<Leaf> || std::is_enum_v<Leaf>) {
+      others.append(reinterpret_cast<const char*>(&leaf), sizeof(leaf));
+    } else if constexpr (std::is_same_v<Leaf, std::string>) {
+      others.append(leaf).push_back('\0');
+    } else {
+      unknown = typeid(Leaf).name();
+    }
+  }
+};
+
+/// Whether the only argument is a tuple that is unpacked for the function.
+template <class F, class Arguments>
+inline constexpr bool kUnpacksOnly = false;
+template <class F, class Only>
+inline constexpr bool kUnpacksOnly<F, std::tuple<Only>> = kUnpacksArgument<F, Only>;
+
+}  // namespace detail
+
+/// A step that is declared pure: what `strategy.pure(fn)` returns. `step(args...)` does what `strategy.run(fn,
+/// args...)` does.
+///
+/// `fn` must depend on its arguments and on state on the devices (variables, modules, optimizers) only: no printing, no
+/// counters, no branches on values, no random numbers but LibTorch's. A strategy that compiles calls it until two calls
+/// did the same; then it only starts the compiled program. Arguments are moved to the replicas' devices. Modes of
+/// modules
+/// (`eval()`) and options of optimizers may change between calls. Other strategies call the function every time.
+///
+///     auto step = strategy.pure([&](torch::Tensor x, torch::Tensor y) { ... return loss; });
+///     for (auto [x, y] : batches) total += strategy.reduce("sum", step(x, y));
+///
+/// One thread at a time may use it.
+template <class F>
+class PureStep {
+ public:
+  PureStep(std::shared_ptr<detail::StrategyImpl> strategy, F fn)
+      : strategy_(std::move(strategy)), fn_(std::move(fn)), replay_(detail::make_replay(*strategy_)) {}
+
+  template <class... Args>
+  auto operator()(const Args&... args) {
+    detail::check_can_run(*strategy_);
+    if (!replay_) return detail::run_replicas(*strategy_, fn_, args...);
+    using Own = std::tuple<std::remove_cvref_t<selected_t<Args>>...>;
+    std::vector<Own> own;
+    detail::StepReplay::Tensors arguments;
+    std::string others;
+    for (int replica = 0; replica < detail::num_local_replicas(*strategy_); ++replica) {
+      own.emplace_back(select(replica, args)...);
+      detail::Leaves leaves;
+      std::apply([&](const auto&... each) { (leaves.add(each), ...); }, own.back());
+      if (!leaves.unknown.empty()) replay_->refuse("an argument is neither tensor nor number: " + leaves.unknown);
+      others += leaves.others + '\0';
+      arguments.push_back(std::move(leaves.tensors));
+    }
+    arguments = replay_->placed(arguments);
+    for (size_t replica = 0; replica < own.size(); ++replica) {
+      size_t next = 0;
+      std::apply([&](auto&... each) { (detail::Leaves::replace(each, arguments[replica], next), ...); }, own[replica]);
+    }
+    return call<Own>(own, arguments, others);
+  }
+
+  /// Whether the next call replays the step if its arguments are like the last ones.
+  bool is_replayed() const { return replay_ && replay_->is_ready(); }
+  /// Why the last call called the function.
+  std::string why_not() const { return replay_ ? replay_->why_not() : "this strategy does not compile"; }
+
+ private:
+  template <class Own>
+  decltype(auto) call_one(Own& own) {
+    if constexpr (detail::kUnpacksOnly<F&, Own>) {
+      return std::apply(fn_, std::get<0>(own));
+    } else {
+      return std::apply(fn_, own);
+    }
+  }
+
+  template <class Own>
+  auto call(std::vector<Own>& own, const detail::StepReplay::Tensors& arguments, const std::string& others) {
+    using Result = std::remove_cvref_t<decltype(call_one(own[0]))>;
+    detail::StepReplay::Tensors tensors;
+    if constexpr (std::is_void_v<Result>) {
+      if (replay_->replay(arguments, others, tensors)) return;
+      run(arguments, others, [&](int replica) { call_one(own[replica]); });
+      replay_->end_run(detail::StepReplay::Tensors(own.size()));
+    } else {
+      if (replay_->replay(arguments, others, tensors)) return regrouped<Result>(structure<Result>(), tensors);
+      std::vector<std::optional<Result>> results(own.size());
+      run(arguments, others, [&](int replica) { results[replica].emplace(call_one(own[replica])); });
+      detail::Leaves leaves;
+      for (const auto& result : results) {
+        leaves.tensors.clear();
+        leaves.add(*result);
+        tensors.push_back(leaves.tensors);
+      }
+      if (!leaves.others.empty() || !leaves.unknown.empty()) replay_->refuse("a result is not a tensor");
+      replay_->end_run(tensors);
+      structure_ = std::make_shared<Result>(without_tensors(*results[0]));
+      return regrouped<Result>(structure<Result>(), tensors);
+    }
+  }
+
+  template <class Body>
+  void run(const detail::StepReplay::Tensors& arguments, const std::string& others, Body&& body) {
+    replay_->begin_run(arguments, others);
+    try {
+      detail::call_for_each_replica(*strategy_, body);
+    } catch (...) {
+      replay_->run_failed();
+      throw;
+    }
+  }
+
+  template <class Result>
+  static Result without_tensors(Result result) {
+    nest::for_each_leaf(
+        [](auto& leaf) {
+          if constexpr (std::is_same_v<std::remove_cvref_t<decltype(leaf)>, at::Tensor>) leaf = at::Tensor();
+        },
+        result);
+    return result;
+  }
+
+  template <class Result>
+  const Result& structure() const {
+    return *static_cast<const Result*>(structure_.get());
+  }
+
+  template <class Result>
+  static auto regrouped(const Result& structure, const detail::StepReplay::Tensors& tensors) {
+    std::vector<Result> results(tensors.size(), structure);
+    std::vector<const Result*> parts;
+    for (size_t replica = 0; replica < tensors.size(); ++replica) {
+      size_t next = 0;
+      detail::Leaves::replace(results[replica], tensors[replica], next);
+      parts.push_back(&results[replica]);
+    }
+    return regroup<Result>(std::span<const Result* const>(parts));
+  }
+
+  std::shared_ptr<detail::StrategyImpl> strategy_;
+  F fn_;
+  std::shared_ptr<detail::StepReplay> replay_;
+  /// A result of the function without its tensors.
+  std::shared_ptr<const void> structure_;
+};
+
+}  // namespace lockstep

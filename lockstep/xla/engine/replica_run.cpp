@@ -1,0 +1,107 @@
+#include "lockstep/xla/engine/replica_run.h"
+
+#include "lockstep/base/env.h"
+#include "lockstep/base/error.h"
+#include "lockstep/xla/engine/execute.h"
+
+namespace lockstep::xla {
+
+ReplicaRun::ReplicaRun(std::vector<XlaDevice*> devices, RunSettings settings)
+    : devices_(std::move(devices)), settings_(std::move(settings)) {
+  for (size_t replica = 0; replica < devices_.size(); ++replica) {
+    XlaDevice& device = *devices_[replica];
+    outer_.emplace_back(device.run, device.replica, device.settings);
+    device.run = this;
+    device.replica = static_cast<int>(replica);
+    device.settings = &settings_;
+  }
+}
+
+ReplicaRun::~ReplicaRun() {
+  for (size_t replica = 0; replica < devices_.size(); ++replica) {
+    XlaDevice& device = *devices_[replica];
+    std::tie(device.run, device.replica, device.settings) = outer_[replica];
+  }
+}
+
+void ReplicaRun::finish() {
+  std::vector<PendingWork> works;
+  for (XlaDevice* device : devices_) works.emplace_back(*device);
+  execute_together(works);
+}
+
+void ReplicaRun::synchronize(int replica) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto check_all_there = [&] {
+    LOCKSTEP_CHECK_COLLECTIVE(left_ < 0, "[run] replica ", replica, " wants a value that needs all replicas, but ",
+                              "replica ", left_, " has ended; read such values in all of them");
+  };
+  check_all_there();
+  const uint64_t round = round_;
+  if (++arrived_ == devices_.size()) {
+    error_ = nullptr;
+    try {
+      finish();
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+    arrived_ = 0;
+    ++round_;
+    changed_.notify_all();
+  } else {
+    const auto timeout = env::seconds("LOCKSTEP_COLLECTIVE_TIMEOUT");
+    const auto over = [&] { return round_ != round || left_ >= 0; };
+    if (timeout.count() > 0) {
+      LOCKSTEP_CHECK_COLLECTIVE(changed_.wait_for(lock, timeout, over), "[run] replica ", replica, " waited ",
+                                timeout.count() / 1000, " s for the others to read a value: ", arrived_, " of ",
+                                devices_.size(), " have come; set LOCKSTEP_COLLECTIVE_TIMEOUT to wait longer");
+    } else {
+      changed_.wait(lock, over);
+    }
+    if (round_ == round) check_all_there();
+  }
+  if (error_) std::rethrow_exception(error_);
+}
+
+void ReplicaRun::leave(int replica) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (left_ < 0) left_ = replica;
+  changed_.notify_all();
+}
+
+ReplicaDevices::ReplicaDevices(const std::vector<std::vector<int>>& plugin_devices) {
+  for (const auto& of_replica : plugin_devices) devices_.push_back(&device_of(of_replica));
+}
+
+std::unique_ptr<ReplicaRun> ReplicaDevices::begin(RunSettings settings) const {
+  for (XlaDevice* device : devices_) {
+    execute_pending(*device);
+    device->begin_run();
+  }
+  return std::make_unique<ReplicaRun>(devices_, std::move(settings));
+}
+
+void ReplicaDevices::roll_back() const {
+  for (XlaDevice* device : devices_) device->roll_back();
+}
+
+void execute_device(XlaDevice& device) {
+  PendingWork work(device);
+  if (work.empty()) return;
+  if (work.trace().needs_others) {
+    LOCKSTEP_CHECK_CONTEXT(
+        device.run != nullptr,
+        "[xla] a value was computed with those of other replicas in a run that failed, and is lost: ", "device=",
+        device.torch_device(), "; compute it again");
+    ReplicaRun& run = *device.run;
+    { const PendingWork put_back = std::move(work); }
+    return run.synchronize(device.replica);
+  }
+  if (listener() != nullptr && device.run != nullptr)
+    listener()->on_separate_execution("the function reads values of tensors");
+  std::vector<PendingWork> alone;
+  alone.push_back(std::move(work));
+  execute_together(alone);
+}
+
+}  // namespace lockstep::xla

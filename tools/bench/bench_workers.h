@@ -1,0 +1,22 @@
+#pragma once
+
+#include <vector>
+
+#include "bench/all_reduce.h"
+#include "bench/step.h"
+#include "tools/report.h"
+
+/// `lockstep bench WHAT --workers N`: measurements on several workers of this machine.
+///
+/// In a process that no launcher has started they do not return: the process becomes a launcher that runs its own
+/// command line in N workers. Worker 0 prints.
+namespace lockstep::tools {
+
+void report_all_reduce_on_workers(int num_workers, const bench::AllReduceOptions& options, ReportStyle style);
+
+/// Measures each of `cases`, in this order; `replicas` in them is ignored.
+void report_step_on_workers(int num_workers, const std::vector<bench::StepOptions>& cases, ReportStyle style);
+
+Json step_json(const bench::StepResult& result);
+
+}  // namespace lockstep::tools

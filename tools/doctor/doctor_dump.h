@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+/// Files with the last collectives of a worker (LOCKSTEP_DUMP): a line of JSON about the worker, then one for each call
+/// of each of its ranks in each group, oldest first.
+namespace lockstep::tools {
+
+enum class CallState {
+  /// The rank waits in the call.
+  Arrived,
+  Done,
+  Failed,
+};
+
+/// One collective of one rank.
+struct RecordedCall {
+  int64_t sequence = 0;
+  /// In words: `all_reduce(SUM, float32[3, 4])`.
+  std::string text;
+  /// The call site, `train.cpp:57`; empty where unknown.
+  std::string site;
+  int64_t start_ns = 0;
+  /// Zero until the call has ended.
+  int64_t end_ns = 0;
+  CallState state = CallState::Arrived;
+};
+
+/// The file of one worker.
+struct WorkerDump {
+  std::string file;
+  /// -1 where the file's first line cannot be used; there are no calls then.
+  int worker = -1;
+  int num_workers = 0;
+  int replicas_per_worker = 0;
+  std::string host;
+  int64_t pid = 0;
+  std::string time;
+  /// Why it was written: the name of a signal, or the text of an error.
+  std::string reason;
+  /// Calls by group and rank.
+  std::map<std::string, std::map<int, std::vector<RecordedCall>>> groups;
+  /// Latest time in the file, by this host's clock.
+  int64_t newest_ns = 0;
+  /// The problems of the file, one sentence each.
+  std::vector<std::string> damage;
+};
+
+/// Reads a file as far as possible; never throws for its contents.
+WorkerDump read_dump(const std::string& file);
+
+}  // namespace lockstep::tools
