@@ -17,6 +17,7 @@
 #include "lockstep/base/nest.h"
 #include "lockstep/base/unpack_tuple.h"
 #include "lockstep/strategy/run_options.h"
+#include "lockstep/strategy/run_rows.h"
 #include "lockstep/value/regroup.h"
 
 /// Internal: what the templates of public headers do with a strategy, whose implementation they do not see.
@@ -145,6 +146,7 @@ auto call_selected(F& fn, std::type_identity<std::tuple<Args...>>, Selected&&...
 template <class F, class... Args>
 auto call_replica(F& fn, const std::optional<c10::Device>& device, int replica, const Args&... args) {
   constexpr std::type_identity<std::tuple<Args...>> kTypes;
+  const RowsOfBatchScope rows(rows_of(replica, args...));
   if (!device) return call_selected(fn, kTypes, select(replica, args)...);
   return call_selected(fn, kTypes,
                        PlacedArgument<decltype(select(replica, args))>(select(replica, args), *device).get()...);

@@ -1,6 +1,7 @@
 #include "lockstep/strategy/optimizer/optimizer.h"
 
 #include <algorithm>
+#include <string>
 #include <unordered_map>
 
 #include "lockstep/base/error.h"
@@ -22,6 +23,9 @@ void throw_saving_of_front(const char* operation) {
                  "it is divided among the replicas; save the parameters of the module, torch::save(model, file)");
 }
 
+namespace {
+
+/// Returns the groups with every parameter once. Throws if a parameter is in two groups.
 OptimizerCore::Groups with_each_parameter_once(const OptimizerCore::Groups& groups) {
   std::unordered_map<const c10::TensorImpl*, size_t> group_of;
   OptimizerCore::Groups result;
@@ -40,27 +44,76 @@ OptimizerCore::Groups with_each_parameter_once(const OptimizerCore::Groups& grou
   return result;
 }
 
-std::vector<at::Tensor> averaged_buffers(const torch::nn::Module& module) {
-  std::vector<at::Tensor> buffers;
+void add_averaged_buffers(const torch::nn::Module& module, std::vector<at::Tensor>& buffers) {
   for (const at::Tensor& buffer : distinct(module.buffers())) {
     if (buffer.defined() && buffer.is_floating_point()) buffers.push_back(buffer);
   }
-  return buffers;
 }
 
-std::vector<CentralTensor> central_tensors(const ModuleReplicas& module, const OptimizerCore::Groups& of_first) {
-  std::vector<CentralTensor> central;
-  if (module.strategy()->parameter_device() == nullptr) return central;
-  for (const auto& group : of_first) {
-    for (const at::Tensor& parameter : group.params()) {
-      const CentralTensor* const stored = module.central_of(parameter);
-      LOCKSTEP_CHECK_VALUE(stored != nullptr,
-                           "[optimizer] a parameter is not one that the module was made with: shape=",
-                           parameter.sizes(), "; write parameters that are stored once in place (copy_)");
-      central.push_back(*stored);
+using Modules = std::vector<std::shared_ptr<ModuleReplicas>>;
+
+/// The tensor that is stored once for a parameter of the first replica of one of the modules.
+const CentralTensor& central_tensor(const Modules& modules, const at::Tensor& parameter) {
+  const CentralTensor* stored = nullptr;
+  for (const auto& module : modules) {
+    if (stored == nullptr) stored = module->central_of(parameter);
+  }
+  LOCKSTEP_CHECK_VALUE(stored != nullptr,
+                       "[optimizer] a parameter is not one that the module was made with: shape=", parameter.sizes(),
+                       "; write parameters that are stored once in place (copy_)");
+  return *stored;
+}
+
+/// The names of all parameters of the modules, with the number of the module where there are several.
+std::unordered_map<const c10::TensorImpl*, std::string> names_of(const Modules& modules) {
+  std::unordered_map<const c10::TensorImpl*, std::string> names;
+  for (size_t m = 0; m < modules.size(); ++m) {
+    const std::string prefix = modules.size() == 1 ? "" : std::to_string(m) + ".";
+    for (const auto& item : modules[m]->all()[0]->named_parameters()) {
+      names.emplace(item.value().unsafeGetTensorImpl(), prefix + item.key());
     }
   }
-  return central;
+  return names;
+}
+
+void check_one_strategy(const Modules& modules) {
+  for (const auto& module : modules) {
+    LOCKSTEP_CHECK_VALUE(module->strategy() == modules[0]->strategy(),
+                         "[optimizer] all modules must be made under one strategy: one was made under a ",
+                         modules[0]->strategy()->type_name(), ", another one under another ",
+                         module->strategy()->type_name());
+  }
+}
+
+}  // namespace
+
+void synchronize(const Modules& modules) {
+  check_one_strategy(modules);
+  for (const auto& module : modules) module->synchronize();
+}
+
+void set_unchanged(const Modules& modules) {
+  for (const auto& module : modules) module->set_unchanged();
+}
+
+OptimizerCore::Setup setup_for(const Modules& modules, const std::vector<OptimizerCore::Groups>& groups) {
+  OptimizerCore::Setup setup;
+  setup.strategy = modules[0]->strategy();
+  for (size_t i = 0; i < groups.size(); ++i) {
+    setup.groups.push_back(with_each_parameter_once(groups[i]));
+    setup.buffers.emplace_back();
+    for (const auto& module : modules) add_averaged_buffers(*module->all()[i], setup.buffers.back());
+  }
+  const auto names = names_of(modules);
+  const bool is_central = setup.strategy->parameter_device() != nullptr;
+  for (const auto& group : setup.groups[0]) {
+    for (const at::Tensor& parameter : group.params()) {
+      if (is_central) setup.central.push_back(central_tensor(modules, parameter));
+      const auto named = names.find(parameter.unsafeGetTensorImpl());
+      setup.names.push_back(named != names.end() ? named->second : "parameter " + std::to_string(setup.names.size()));
+    }
+  }
+  return setup;
 }
 
 OptimizerCore::Setup setup_for(const std::vector<Variable>& given) {
@@ -84,6 +137,7 @@ OptimizerCore::Setup setup_for(const std::vector<Variable>& given) {
     setup.groups.push_back({torch::optim::OptimizerParamGroup(copies)});
   }
   for (const Variable& variable : variables) {
+    setup.names.push_back(variable.name());
     if (Access::impl(variable).central) setup.central.push_back(*Access::impl(variable).central);
   }
   return setup;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <source_location>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -39,6 +40,11 @@ inline constexpr bool kElementwise<torch::optim::RMSprop> = true;
 template <>
 inline constexpr bool kElementwise<torch::optim::Adagrad> = true;
 
+/// How an optimizer treats the gradients of replicas.
+struct GradientOptions {
+  Gradients gradients = Gradients::Sum;
+};
+
 struct MinimizeOptions {
   /// Scales the summed gradients so that the norm of all together is at most this.
   std::optional<double> clip_norm = std::nullopt;
@@ -47,16 +53,18 @@ struct MinimizeOptions {
 /// An optimizer of LibTorch whose parameters are replicated on all devices: what `optimizer<O>(...)` returns.
 ///
 /// Inside `run` every replica calls it, with its own loss: gradients are *summed* over replicas (so losses are divided
-/// by the global batch, see `average_loss`), and all copies take the same update. A parameter without a gradient on any
-/// replica is not updated; where only some replicas have one, the others count as zero. Several `backward()` before one
-/// `step()`, also in several runs, accumulate. A cheap handle.
+/// by the global batch, see `average_loss`) unless it was made with `Gradients::Mean`, and all copies take the same
+/// update. A parameter without a gradient on any replica is not updated; where only some replicas have one, the others
+/// count as zero. Several `backward()` before one `step()`, also in several runs, accumulate. A cheap handle.
 template <class O>
 class Optimizer {
  public:
   explicit Optimizer(detail::OptimizerCore::Setup setup)
       : core_(std::make_shared<detail::OptimizerCore>(std::move(setup))) {}
 
-  /// Runs backward, sums gradients over replicas and updates. Afterwards there are no gradients, also where it throws.
+  /// Differentiates the loss by this optimizer's parameters, sums gradients over replicas and updates. It starts from
+  /// nothing: gradients that another loss left are dropped, and parameters of other optimizers get none. Afterwards
+  /// there are no gradients, also where it throws. To accumulate gradients, call `loss.backward()` and `step()`.
   void minimize(const at::Tensor& loss, const MinimizeOptions& options = {},
                 const std::source_location& where = std::source_location::current()) const {
     const comm::CallSiteScope site(where);
@@ -85,6 +93,7 @@ class Optimizer {
 
   /// Sets the learning rate of all parameter groups.
   void set_lr(double lr) const {
+    core_->check_outside_of_replicas("set_lr");
     for (auto& group : core_->front().param_groups()) group.options().set_lr(lr);
   }
 
@@ -102,60 +111,97 @@ torch::serialize::InputArchive& operator>>(torch::serialize::InputArchive&, cons
 
 namespace detail {
 
-template <class O, class Options>
-OptimizerCore::Factory optimizer_factory(const Options& options) {
-  return [options](OptimizerCore::Groups groups) { return std::make_unique<O>(std::move(groups), options); };
+template <class O, class... Options>
+OptimizerCore::Factory optimizer_factory(const Options&... options) {
+  return [options...](OptimizerCore::Groups groups) { return std::make_unique<O>(std::move(groups), options...); };
 }
 
 /// Sets the functions that make optimizers of the class `O`.
-template <class O, class Options>
-void set_factories(OptimizerCore::Setup& setup, const Options& options) {
-  setup.factory = optimizer_factory<O>(options);
-  setup.front_factory = optimizer_factory<OptimizerFront<O>>(options);
+template <class O, class... Options>
+void set_factories(OptimizerCore::Setup& setup, const Options&... options) {
+  setup.factory = optimizer_factory<O>(options...);
+  setup.front_factory = optimizer_factory<OptimizerFront<O>>(options...);
   setup.elementwise = kElementwise<O>;
 }
 
-/// Returns the groups with every parameter once. Throws if a parameter is in two groups.
-LOCKSTEP_API OptimizerCore::Groups with_each_parameter_once(const OptimizerCore::Groups& groups);
-LOCKSTEP_API std::vector<at::Tensor> averaged_buffers(const torch::nn::Module& module);
-LOCKSTEP_API std::vector<CentralTensor> central_tensors(const ModuleReplicas& module,
-                                                        const OptimizerCore::Groups& of_first);
+/// Returns what an optimizer needs of modules that were made under one strategy. `groups` are the parameter groups of
+/// each replica.
+LOCKSTEP_API OptimizerCore::Setup setup_for(const std::vector<std::shared_ptr<ModuleReplicas>>& modules,
+                                            const std::vector<OptimizerCore::Groups>& groups);
 LOCKSTEP_API OptimizerCore::Setup setup_for(const std::vector<Variable>& variables);
+/// Carries what was changed on the first replica of each module to the others.
+LOCKSTEP_API void synchronize(const std::vector<std::shared_ptr<ModuleReplicas>>& modules);
+/// The optimizer has what it needs of the modules.
+LOCKSTEP_API void set_unchanged(const std::vector<std::shared_ptr<ModuleReplicas>>& modules);
+
+/// Makes an optimizer; `groups_of(replica)` returns one replica's parameter groups.
+template <class O, class GroupsOf, class... Options>
+Optimizer<O> make_optimizer(const std::vector<std::shared_ptr<ModuleReplicas>>& modules, const GroupsOf& groups_of,
+                            const GradientOptions& gradients, const Options&... options) {
+  synchronize(modules);
+  std::vector<OptimizerCore::Groups> groups;
+  for (size_t i = 0; i < modules[0]->all().size(); ++i) groups.push_back(groups_of(static_cast<int>(i)));
+  OptimizerCore::Setup setup = setup_for(modules, groups);
+  setup.gradients = gradients.gradients;
+  set_factories<O>(setup, options...);
+  Optimizer<O> made(std::move(setup));
+  set_unchanged(modules);
+  return made;
+}
+
+inline OptimizerCore::Groups one_group(std::vector<at::Tensor> parameters) {
+  return {torch::optim::OptimizerParamGroup(std::move(parameters))};
+}
 
 }  // namespace detail
 
 /// Makes an optimizer for a module of `module<M>(...)`; `options` are those of `O`: `torch::optim::AdamOptions`, or a
 /// learning rate.
 template <class O, class M, class Options>
-Optimizer<O> optimizer(const Module<M>& module, const Options& options) {
-  return optimizer<O>(
-      module, [](auto& m) { return detail::OptimizerCore::Groups{torch::optim::OptimizerParamGroup(m.parameters())}; },
-      options);
+Optimizer<O> optimizer(const Module<M>& module, const Options& options, const GradientOptions& gradients = {}) {
+  const auto groups_of = [&](int replica) { return detail::one_group(module.replica(replica).parameters()); };
+  return detail::make_optimizer<O>({module.replicas()}, groups_of, gradients, options);
+}
+
+/// Makes it with the options that LibTorch has by default.
+template <class O, class M>
+Optimizer<O> optimizer(const Module<M>& module, const GradientOptions& gradients = {}) {
+  const auto groups_of = [&](int replica) { return detail::one_group(module.replica(replica).parameters()); };
+  return detail::make_optimizer<O>({module.replicas()}, groups_of, gradients);
 }
 
 /// Makes an optimizer with parameter groups: `groups_of(module)` returns them for one replica's module.
 template <class O, class M, class GroupsOf, class Options>
-requires std::is_invocable_v<GroupsOf&, typename Module<M>::Impl&> Optimizer<O> optimizer(const Module<M>& module,
-                                                                                          GroupsOf groups_of,
-                                                                                          const Options& options) {
-  module.replicas()->synchronize();
-  detail::OptimizerCore::Setup setup;
-  setup.strategy = module.replicas()->strategy();
-  for (int i = 0; i < module.num_replicas(); ++i) {
-    setup.groups.push_back(detail::with_each_parameter_once(groups_of(module.replica(i))));
-    setup.buffers.push_back(detail::averaged_buffers(module.replica(i)));
-  }
-  setup.central = detail::central_tensors(*module.replicas(), setup.groups[0]);
-  detail::set_factories<O>(setup, options);
-  Optimizer<O> made(std::move(setup));
-  module.replicas()->set_unchanged();
-  return made;
+requires std::is_invocable_v<GroupsOf&, typename Module<M>::Impl&> Optimizer<O> optimizer(
+    const Module<M>& module, GroupsOf groups_of, const Options& options, const GradientOptions& gradients = {}) {
+  const auto of_replica = [&](int replica) { return groups_of(module.replica(replica)); };
+  return detail::make_optimizer<O>({module.replicas()}, of_replica, gradients, options);
+}
+
+/// Makes one optimizer for several modules: `optimizer<Adam>(std::tie(encoder, decoder), options)`.
+template <class O, class... Modules, class Options>
+Optimizer<O> optimizer(const std::tuple<Modules...>& modules, const Options& options,
+                       const GradientOptions& gradients = {}) {
+  const auto groups_of = [&](int replica) {
+    std::vector<at::Tensor> parameters;
+    const auto add = [&](const auto& module) {
+      for (at::Tensor& parameter : module.replica(replica).parameters()) parameters.push_back(std::move(parameter));
+    };
+    std::apply([&](const auto&... each) { (add(each), ...); }, modules);
+    return detail::one_group(std::move(parameters));
+  };
+  const auto replicas = std::apply(
+      [](const auto&... each) { return std::vector<std::shared_ptr<detail::ModuleReplicas>>{each.replicas()...}; },
+      modules);
+  return detail::make_optimizer<O>(replicas, groups_of, gradients, options);
 }
 
 /// Makes an optimizer for variables, all of one strategy.
 template <class O, class Options>
-Optimizer<O> optimizer(const std::vector<Variable>& variables, const Options& options) {
+Optimizer<O> optimizer(const std::vector<Variable>& variables, const Options& options,
+                       const GradientOptions& gradients = {}) {
   detail::OptimizerCore::Setup setup = detail::setup_for(variables);
+  setup.gradients = gradients.gradients;
   detail::set_factories<O>(setup, options);
   return Optimizer<O>(std::move(setup));
 }

@@ -4,31 +4,42 @@
 #include <atomic>
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
 
-#include "lockstep/base/dtype_name.h"
 #include "lockstep/base/error.h"
 #include "lockstep/strategy/context_frame.h"
 #include "lockstep/strategy/optimizer/exchange/clip_gradients.h"
-#include "lockstep/strategy/optimizer/exchange/gradient_exchange.h"
 #include "lockstep/strategy/optimizer/exchange/gradient_gate.h"
+#include "lockstep/strategy/optimizer/exchange/gradient_weight.h"
 #include "lockstep/strategy/optimizer/exchange/make_exchange.h"
+#include "lockstep/strategy/optimizer/mean_loss.h"
+#include "lockstep/strategy/optimizer/optimizer_replica.h"
 #include "lockstep/strategy/optimizer/update/buffer_average.h"
 #include "lockstep/strategy/optimizer/update/device_optimizer.h"
-#include "lockstep/strategy/optimizer/update/optimizer_prototype.h"
-#include "lockstep/strategy/optimizer/update/rows/table_updates.h"
-#include "lockstep/strategy/optimizer/update/sharded_update.h"
-#include "lockstep/strategy/optimizer/update/update_plan.h"
-#include "lockstep/strategy/optimizer/update/whole_update.h"
+#include "lockstep/strategy/optimizer/update/planned_parameters.h"
 #include "lockstep/strategy/strategy_impl.h"
 
 namespace lockstep::detail {
 namespace {
 
-/// Tells autograd that tensors were written, which it cannot see.
-void bump_versions(const std::vector<at::Tensor>& tensors) {
-  for (const at::Tensor& tensor : tensors) {
-    if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+bool has_learning_rates(const torch::optim::Optimizer& optimizer) {
+  try {
+    for (const auto& group : optimizer.param_groups()) group.options().get_lr();
+  } catch (const c10::Error&) {
+    return false;
   }
+  return true;
+}
+
+std::vector<double> learning_rates(const torch::optim::Optimizer& optimizer) {
+  std::vector<double> rates;
+  for (const auto& group : optimizer.param_groups()) rates.push_back(group.options().get_lr());
+  return rates;
+}
+
+/// The part of a replica's loss in the mean of all.
+at::Tensor weighted(const at::Tensor& loss, const GradientWeight& weight) {
+  return weight.is_zero ? at::zeros_like(loss) : loss * weight.value.to(loss.scalar_type());
 }
 
 /// The parameter group of each parameter, in the order of all groups' parameters.
@@ -37,78 +48,6 @@ std::vector<size_t> group_of_each_parameter(const OptimizerCore::Groups& groups)
   for (size_t g = 0; g < groups.size(); ++g) group_of.insert(group_of.end(), groups[g].params().size(), g);
   return group_of;
 }
-
-std::vector<ReplicaParameters> parameters_of_replicas(const OptimizerCore::Setup& setup) {
-  std::vector<ReplicaParameters> replicas(setup.groups.size());
-  for (size_t r = 0; r < replicas.size(); ++r) {
-    ReplicaParameters& replica = replicas[r];
-    for (const auto& group : setup.groups[r]) {
-      replica.parameters.insert(replica.parameters.end(), group.params().begin(), group.params().end());
-    }
-    LOCKSTEP_CHECK_VALUE(replica.parameters.size() == replicas[0].parameters.size(),
-                         "[optimizer] every replica must have the same parameters: replica 0 has ",
-                         replicas[0].parameters.size(), ", another one ", replica.parameters.size());
-    replica.stored = replica.parameters;
-    replica.stored_once = !setup.central.empty();
-    for (size_t p = 0; p < setup.central.size(); ++p) replica.stored[p] = setup.central[p].stored();
-    if (r < setup.buffers.size()) replica.buffers = setup.buffers[r];
-  }
-  return replicas;
-}
-
-/// Makes sparse gradients dense where the optimizer has state for dense ones. Those that are being sent become dense
-/// there.
-void make_dense_where(const std::vector<at::Tensor>& parameters, const UpdateMethods& methods,
-                      const GradientExchange& exchange, ReducedGradients& reduced) {
-  for (size_t p = 0; p < parameters.size(); ++p) {
-    if (!methods.has_dense_state(p) || exchange.is_in_flight(p) || !parameters[p].grad().defined() ||
-        !parameters[p].grad().is_sparse())
-      continue;
-    const bool is_sum = reduced.is_sum(p);
-    parameters[p].mutable_grad() = parameters[p].grad().to_dense();
-    if (is_sum) reduced.mark(p);
-  }
-}
-
-/// What a plan depends on. Values and memory may change.
-struct PlannedParameter {
-  at::ScalarType dtype;
-  std::vector<int64_t> sizes;
-  bool can_be_sharded;
-
-  explicit PlannedParameter(const at::Tensor& stored)
-      : dtype(stored.scalar_type()), sizes(stored.sizes().vec()), can_be_sharded(detail::can_be_sharded(stored)) {}
-  bool fits(const at::Tensor& stored) const {
-    return stored.scalar_type() == dtype && stored.sizes() == sizes && detail::can_be_sharded(stored) == can_be_sharded;
-  }
-};
-
-/// What one replica's thread works with.
-struct OptimizerReplica {
-  OptimizerReplica(int index_, const StrategyImpl& strategy, const ReplicaParameters& tensors_,
-                   std::unique_ptr<GradientExchange> exchange_, const UpdatePlan& plan,
-                   const OptimizerPrototype& prototype)
-      : index(index_),
-        tensors(tensors_),
-        exchange(std::move(exchange_)),
-        scope(exchange->scope()),
-        methods(plan.methods),
-        sharded(plan.chunks[static_cast<size_t>(scope.reader)], tensors.stored, plan.groups,
-                [&prototype](at::Tensor slice, size_t group) { return prototype.make_for(std::move(slice), group); }),
-        tables(prototype, tensors.stored, plan.groups, scope),
-        whole(make_whole_update({strategy, index, tensors, plan.groups, methods, prototype, *exchange})),
-        reduced(tensors.parameters, strategy.global_replica(index), strategy.num_replicas_in_sync()) {}
-
-  const int index;
-  const ReplicaParameters& tensors;
-  const std::unique_ptr<GradientExchange> exchange;
-  const ExchangeScope scope;
-  UpdateMethods methods;
-  ShardedUpdate sharded;
-  TableUpdates tables;
-  const std::unique_ptr<WholeUpdate> whole;
-  ReducedGradients reduced;
-};
 
 }  // namespace
 
@@ -121,24 +60,33 @@ struct OptimizerCore::State final : RunObserver {
   /// Whether the optimizer can update rows alone.
   const bool rows_known;
   const bool elementwise;
+  const Gradients gradients;
+  /// Whether several replicas could change the learning rates.
+  const bool checks_rates;
   UpdatePlan plan;
   /// What the plan was made for.
-  std::vector<PlannedParameter> planned;
+  PlannedParameters planned;
   std::vector<std::unique_ptr<OptimizerReplica>> replicas;
   std::atomic<bool> has_stepped{false};
+  std::atomic<bool> has_checked_loss{false};
+  std::vector<double> rates_before_run;
 
   explicit State(const Setup& setup);
 
   void make_plan();
-  void check_planned(const ReplicaParameters& of_replica) const;
+  void check_plan(const OptimizerReplica& replica) const;
   void check_groups() const;
   uint64_t before_run() override;
+  void after_run() override;
   size_t fingerprint() const override { return detail::fingerprint(prototype.front()); }
 
   bool has_several_replicas() const { return strategy->num_replicas_in_sync() > 1; }
   OptimizerReplica& current_replica(const char* operation) const;
 
-  void backward(OptimizerReplica& replica, const at::Tensor& loss) const;
+  bool averages() const { return gradients == Gradients::Mean && has_several_replicas() && planned.size() > 0; }
+  void backward(OptimizerReplica& replica, const at::Tensor& loss);
+  void reduce(OptimizerReplica& replica) const;
+  void update(OptimizerReplica& replica);
   void update_published(OptimizerReplica& replica, const AllGradients& all, const std::vector<char>& present,
                         ParameterRange segment) const;
   void update_from_sums(OptimizerReplica& replica, const std::vector<char>& present,
@@ -152,14 +100,15 @@ OptimizerCore::State::State(const Setup& setup)
       prototype(setup.factory, setup.front_factory, setup.groups[0]),
       num_groups(setup.groups[0].size()),
       rows_known(RowUpdate::knows(prototype.kind())),
-      elementwise(setup.elementwise) {
+      elementwise(setup.elementwise),
+      gradients(setup.gradients),
+      checks_rates(tensors.size() > 1 && has_learning_rates(prototype.front())) {
   make_plan();
 }
 
 void OptimizerCore::State::make_plan() {
   replicas.clear();
-  planned.clear();
-  for (const at::Tensor& stored : tensors[0].stored) planned.emplace_back(stored);
+  planned = PlannedParameters(tensors[0]);
   const int num_replicas = static_cast<int>(tensors.size());
   std::vector<std::unique_ptr<GradientExchange>> exchanges;
   for (int r = 0; r < num_replicas; ++r) {
@@ -169,20 +118,13 @@ void OptimizerCore::State::make_plan() {
                       exchanges[0]->scope().num_readers);
   for (int r = 0; r < num_replicas; ++r) {
     const auto i = static_cast<size_t>(r);
-    replicas.push_back(
-        std::make_unique<OptimizerReplica>(r, *strategy, tensors[i], std::move(exchanges[i]), plan, prototype));
+    replicas.push_back(std::make_unique<OptimizerReplica>(r, *strategy, tensors[i], std::move(exchanges[i]), plan,
+                                                          prototype, averages()));
   }
 }
 
-void OptimizerCore::State::check_planned(const ReplicaParameters& of_replica) const {
-  for (size_t p = 0; p < planned.size(); ++p) {
-    const at::Tensor& now = of_replica.stored[p];
-    LOCKSTEP_CHECK_VALUE(planned[p].fits(now),
-                         "[optimizer] a parameter must keep its dtype, shape and layout once the ",
-                         "optimizer has updated it: parameter=", p, ", was ", dtype_name(planned[p].dtype),
-                         at::IntArrayRef(planned[p].sizes), ", is ", dtype_name(now.scalar_type()), now.sizes(),
-                         " with strides ", now.strides(), "; make a new optimizer after the change");
-  }
+void OptimizerCore::State::check_plan(const OptimizerReplica& replica) const {
+  planned.check(replica.tensors, replica.methods);
   check_groups();
 }
 
@@ -196,19 +138,28 @@ void OptimizerCore::State::check_groups() const {
 }
 
 uint64_t OptimizerCore::State::before_run() {
-  const bool fits = std::all_of(tensors.begin(), tensors.end(), [&](const ReplicaParameters& of_replica) {
-    for (size_t p = 0; p < planned.size(); ++p) {
-      if (!planned[p].fits(of_replica.stored[p])) return false;
-    }
-    return true;
-  });
+  const bool fits = std::all_of(tensors.begin(), tensors.end(),
+                                [&](const ReplicaParameters& of_replica) { return planned.fit(of_replica); });
   if (!fits && !has_stepped) make_plan();
   if (!fits && has_stepped) {
-    for (const ReplicaParameters& of_replica : tensors) check_planned(of_replica);
+    for (const auto& replica : replicas) check_plan(*replica);
   }
   check_groups();
   for (const auto& replica : replicas) replica->whole->before_run();
+  if (checks_rates) rates_before_run = learning_rates(prototype.front());
   return 0;
+}
+
+/// A rate that a replica changes is changed by each of them.
+void OptimizerCore::State::after_run() {
+  if (!checks_rates) return;
+  const std::vector<double> rates = learning_rates(prototype.front());
+  for (size_t g = 0; g < rates.size() && g < rates_before_run.size(); ++g) {
+    LOCKSTEP_CHECK_VALUE(rates[g] == rates_before_run[g],
+                         "[optimizer] a learning rate was changed inside the function given to `run`, by each of ",
+                         replicas.size(), " replicas: group=", g, ", before=", rates_before_run[g],
+                         ", after=", rates[g], "; change it between two runs");
+  }
 }
 
 OptimizerReplica& OptimizerCore::State::current_replica(const char* operation) const {
@@ -221,16 +172,39 @@ OptimizerReplica& OptimizerCore::State::current_replica(const char* operation) c
   return *replicas[inside ? static_cast<size_t>(frame->replica) : 0];
 }
 
-void OptimizerCore::State::backward(OptimizerReplica& replica, const at::Tensor& loss) const {
-  // Buckets would send sums once more.
-  if (replica.reduced.any_marked()) return loss.backward();
+/// Gradients of other parameters stay as they are: they belong to other losses.
+void OptimizerCore::State::backward(OptimizerReplica& replica, const at::Tensor& loss) {
+  if (!averages() && has_several_replicas() && !has_checked_loss.exchange(true) && is_mean_loss(loss)) {
+    warn_of_mean_loss(strategy->num_replicas_in_sync());
+  }
+  std::vector<at::Tensor> inputs;
+  inputs.reserve(replica.tensors.parameters.size());
+  for (const at::Tensor& parameter : replica.tensors.parameters) {
+    if (parameter.requires_grad()) inputs.push_back(parameter);
+  }
+  std::vector<at::Tensor> of_loss;
+  bool takes_part = !inputs.empty();
+  if (averages()) {
+    const GradientWeight weight = gradient_weight(*strategy, replica.index, loss);
+    of_loss.push_back(weight.value.to(loss.scalar_type()).expand_as(loss));
+    takes_part = takes_part && !weight.is_zero;
+  }
   replica.exchange->begin_backward();
   try {
-    loss.backward();
+    if (takes_part) torch::autograd::backward({loss}, of_loss, /*retain_graph=*/{}, /*create_graph=*/false, inputs);
   } catch (...) {
     replica.exchange->abandon_backward();
     throw;
   }
+}
+
+/// Replaces gradients that a user's backward left by their sums, or means.
+void OptimizerCore::State::reduce(OptimizerReplica& replica) const {
+  if (averages()) {
+    replica.reduced.set_weight(gradient_weight(*strategy, replica.index, replica.tensors.parameters[0]));
+  }
+  replica.exchange->reduce(replica.reduced);
+  replica.reduced.set_weight(std::nullopt);
 }
 
 /// Inside a collective: updates the parameters of a segment whose update the replicas share.
@@ -265,10 +239,38 @@ void OptimizerCore::State::update_from_sums(OptimizerReplica& replica, const std
   if (has_several_replicas()) replica.exchange->sum(present, skip, replica.reduced);
   for (size_t p = 0; p < skip.size() && any_rows; ++p) {
     if (replica.methods[p] != UpdateMethod::Rows) continue;
-    const at::Tensor sum = exchanged_gradient(replica.tensors.parameters[p], replica.tensors.stored[p].device());
+    const at::Tensor sum = exchanged_gradient(replica.tensors, p);
     if (sum.defined()) replica.tables.apply_sum(p, sum);
   }
   if (any_replicated) replica.whole->step();
+}
+
+void OptimizerCore::State::update(OptimizerReplica& replica) {
+  check_plan(replica);
+  has_stepped = true;
+  replica.make_dense_where_needed();
+  if (!replica.scope.reaches_all) replica.exchange->reduce(replica.reduced);
+  std::vector<char> present;
+  std::vector<char> sums;
+  {
+    ReplicaGradients published = replica.exchange->publish(replica.reduced);
+    for (const ParameterRange segment : plan.segments) {
+      replica.exchange->collective("optimizer step", published, [&](const AllGradients& all) {
+        present = presence(all);
+        sums = sums_on_all(all);
+        update_published(replica, all, present, segment);
+      });
+      replica.exchange->refresh(segment);
+    }
+    replica.store_updated(published, present);
+  }
+  update_from_sums(replica, present, sums);
+  if (has_several_replicas()) {
+    average_other_buffers(strategy->group(replica.index), replica.tensors.buffers, replica.scope.reaches_all);
+  }
+  replica.exchange->finish_step(present);
+  replica.reduced.set_used();
+  replica.bump_versions();
 }
 
 OptimizerCore::OptimizerCore(Setup setup) : state_(std::make_shared<State>(setup)) {
@@ -278,85 +280,69 @@ OptimizerCore::OptimizerCore(Setup setup) : state_(std::make_shared<State>(setup
 OptimizerCore::~OptimizerCore() = default;
 
 void OptimizerCore::minimize(const at::Tensor& loss, std::optional<double> clip_norm) {
+  if (current_frame() == nullptr && !state_->has_stepped) state_->before_run();
   OptimizerReplica& replica = state_->current_replica("minimize");
   LOCKSTEP_CHECK_VALUE(!clip_norm || *clip_norm > 0, "[minimize] the norm must be positive: clip_norm=", *clip_norm);
+  replica.drop_gradients();
   try {
     state_->backward(replica, loss);
-    if (clip_norm) clip_to_norm(*clip_norm);
-    step();
+    if (clip_norm) {
+      replica.exchange->reduce(replica.reduced);
+      detail::clip_gradients(replica.tensors, *clip_norm, replica.reduced);
+    }
+    state_->update(replica);
   } catch (...) {
     replica.exchange->abandon_backward();
-    zero_grad();
+    replica.drop_gradients();
     throw;
   }
-  zero_grad();
+  replica.drop_gradients();
 }
 
 void OptimizerCore::step() {
   if (current_frame() == nullptr && !state_->has_stepped) state_->before_run();
   OptimizerReplica& replica = state_->current_replica("optimizer step");
-  state_->check_planned(replica.tensors);
-  state_->has_stepped = true;
-  make_dense_where(replica.tensors.parameters, replica.methods, *replica.exchange, replica.reduced);
-  if (!replica.scope.reaches_all) replica.exchange->reduce(replica.reduced);
-  std::vector<char> present;
-  std::vector<char> sums;
-  {
-    ReplicaGradients published = replica.exchange->publish(replica.reduced);
-    for (const ParameterRange segment : state_->plan.segments) {
-      replica.exchange->collective("optimizer step", published, [&](const AllGradients& all) {
-        present = presence(all);
-        sums = sums_on_all(all);
-        state_->update_published(replica, all, present, segment);
-      });
-      replica.exchange->refresh(segment);
-    }
-  }
-  state_->update_from_sums(replica, present, sums);
-  if (state_->has_several_replicas()) {
-    average_other_buffers(state_->strategy->group(replica.index), replica.tensors.buffers, replica.scope.reaches_all);
-  }
-  replica.exchange->finish_step(present);
-  replica.reduced.set_used();
-  bump_versions(replica.tensors.parameters);
-  if (replica.tensors.stored_once) bump_versions(replica.tensors.stored);
+  if (state_->averages()) state_->reduce(replica);
+  state_->update(replica);
 }
 
 at::Tensor OptimizerCore::step(const std::function<at::Tensor()>& closure) {
   OptimizerReplica& replica = state_->current_replica("optimizer step");
   LOCKSTEP_CHECK_IMPLEMENTED(num_sharded() == 0, "[optimizer step] a closure is for optimizers that evaluate the loss ",
                              "several times, such as LBFGS; call backward() and step()");
-  state_->check_planned(replica.tensors);
+  state_->check_plan(replica);
   state_->has_stepped = true;
   at::Tensor loss = replica.whole->step([&] {
     replica.reduced.set_used();
     at::Tensor loss_here = closure();
-    replica.exchange->reduce(replica.reduced);
+    state_->reduce(replica);
     if (!state_->has_several_replicas()) return loss_here;
-    return state_->strategy->group(replica.index).all_reduce(loss_here.detach(), ReduceOp::Sum);
+    loss_here = loss_here.detach();
+    if (state_->averages())
+      loss_here = weighted(loss_here, gradient_weight(*state_->strategy, replica.index, loss_here));
+    return state_->strategy->group(replica.index).all_reduce(loss_here, ReduceOp::Sum);
   });
   replica.reduced.set_used();
   return loss;
 }
 
-void OptimizerCore::reduce_gradients() {
-  OptimizerReplica& replica = state_->current_replica("reduce_gradients");
-  replica.exchange->reduce(replica.reduced);
-}
+void OptimizerCore::reduce_gradients() { state_->reduce(state_->current_replica("reduce_gradients")); }
 
-at::Tensor OptimizerCore::clip_to_norm(double max_norm) {
+double OptimizerCore::clip_gradients(double max_norm) {
   OptimizerReplica& replica = state_->current_replica("clip_grad_norm");
   LOCKSTEP_CHECK_VALUE(max_norm > 0, "[clip_grad_norm] the norm must be positive: max_norm=", max_norm);
-  replica.exchange->reduce(replica.reduced);
-  return detail::clip_gradients(replica.tensors.parameters, max_norm, replica.reduced);
+  state_->reduce(replica);
+  return detail::clip_gradients(replica.tensors, max_norm, replica.reduced).item<double>();
 }
 
-double OptimizerCore::clip_gradients(double max_norm) { return clip_to_norm(max_norm).item<double>(); }
+void OptimizerCore::zero_grad() { state_->current_replica("zero_grad").drop_gradients(); }
 
-void OptimizerCore::zero_grad() {
-  OptimizerReplica& replica = state_->current_replica("zero_grad");
-  for (const at::Tensor& parameter : replica.tensors.parameters) parameter.mutable_grad().reset();
-  replica.reduced.clear();
+void OptimizerCore::check_outside_of_replicas(const char* operation) const {
+  const ContextFrame* frame = current_frame();
+  const bool inside = frame != nullptr && frame->strategy == state_->strategy.get() && frame->replica >= 0;
+  LOCKSTEP_CHECK_CONTEXT(!inside || state_->replicas.size() == 1, "[", operation, "] was called inside replica ",
+                         inside ? frame->replica : 0, " of ", state_->replicas.size(),
+                         ", each of which would do it; call it between two runs");
 }
 
 torch::optim::Optimizer& OptimizerCore::front() { return state_->prototype.front(); }

@@ -3,12 +3,27 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <torch/optim/optimizer.h>
 
 #include "lockstep/api.h"
 #include "lockstep/strategy/variable/central_tensor.h"
+
+namespace lockstep {
+
+/// How the gradients of replicas are combined.
+enum class Gradients {
+  /// They are added, so that each replica's loss is divided by the global batch (`average_loss`).
+  Sum,
+  /// They are averaged, so that each replica's loss is the mean over its own batch. A replica counts by the rows that
+  /// it was given: those of the first tensor among the arguments of `run` that differ between replicas. Without such
+  /// an argument all replicas count alike.
+  Mean,
+};
+
+}  // namespace lockstep
 
 /// Internal: the order of a training step, for any optimizer of LibTorch.
 ///
@@ -30,6 +45,8 @@ class LOCKSTEP_API OptimizerCore {
     std::vector<Groups> groups;
     /// The stored tensor of each parameter, in the order of all groups', where the strategy stores them once.
     std::vector<CentralTensor> central;
+    /// The name of each parameter, in the same order.
+    std::vector<std::string> names;
     /// Buffers of each replica that are averaged at every step.
     std::vector<std::vector<at::Tensor>> buffers;
     /// Makes an optimizer of the user's class, and the one that users see.
@@ -37,13 +54,15 @@ class LOCKSTEP_API OptimizerCore {
     Factory front_factory;
     /// Whether the optimizer treats every element of a parameter alone.
     bool elementwise = false;
+    Gradients gradients = Gradients::Sum;
   };
 
   explicit OptimizerCore(Setup setup);
   ~OptimizerCore();
 
-  /// Inside a replica: computes gradients, clips them where a norm is given, updates and drops the gradients. Gradients
-  /// for other workers or devices are sent while backward computes others.
+  /// Inside a replica: drops the gradients that there are, differentiates the loss by the parameters, clips where a
+  /// norm is given, updates and drops the gradients. Gradients for other workers or devices are sent while backward
+  /// computes others.
   void minimize(const at::Tensor& loss, std::optional<double> clip_norm);
   /// Inside a replica: sums gradients over replicas, unless they are sums already, and updates.
   void step();
@@ -58,6 +77,8 @@ class LOCKSTEP_API OptimizerCore {
   /// the norm they had.
   double clip_gradients(double max_norm);
 
+  /// Throws inside one of several replicas, which would each do what is to be done once.
+  void check_outside_of_replicas(const char* operation) const;
   /// The optimizer whose parameter groups' options hold for all replicas.
   torch::optim::Optimizer& front();
   StrategyImpl& strategy() const;
@@ -66,8 +87,6 @@ class LOCKSTEP_API OptimizerCore {
 
  private:
   struct State;
-
-  at::Tensor clip_to_norm(double max_norm);
 
   std::shared_ptr<State> state_;
 };

@@ -8,9 +8,15 @@ bool ReplicaParameters::computes_elsewhere() const {
   return !parameters.empty() && parameters[0].device() != stored[0].device();
 }
 
-bool can_be_sharded(const at::Tensor& parameter) {
-  return parameter.device().is_cpu() && parameter.is_contiguous() && parameter.numel() > 0 &&
-         parameter.is_floating_point();
+bool ReplicaParameters::can_be_sharded(size_t parameter) const {
+  const at::Tensor& tensor = stored[parameter];
+  return tensor.device().is_cpu() && tensor.numel() > 0 && tensor.is_floating_point() &&
+         (!stored_once || tensor.is_contiguous());
+}
+
+at::Tensor ReplicaParameters::values_to_update(size_t parameter) const {
+  const at::Tensor& tensor = stored[parameter];
+  return tensor.is_contiguous() ? tensor : tensor.detach().contiguous();
 }
 
 bool has_plain_memory(const at::Tensor& buffer) { return buffer.device().is_cpu() && buffer.is_contiguous(); }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -19,8 +21,18 @@ struct LOCKSTEP_API ReplicaParameters {
   /// Floating point buffers, which are averaged over replicas at every step.
   std::vector<at::Tensor> buffers;
 
+  /// The name of each parameter; may be empty.
+  std::vector<std::string> names;
+
+  std::string_view name(size_t parameter) const { return names.empty() ? std::string_view() : names[parameter]; }
+
   /// Whether the replica computes on another device than the one that stores its parameters.
   bool computes_elsewhere() const;
+  /// Whether replicas can each update a part of a parameter through an address.
+  bool can_be_sharded(size_t parameter) const;
+  /// Returns the tensor whose memory the replicas update in parts, for a parameter that can be sharded: the stored one,
+  /// or a contiguous copy of it.
+  at::Tensor values_to_update(size_t parameter) const;
 };
 
 /// Parameters [begin, end).
@@ -30,9 +42,6 @@ struct ParameterRange {
 
   bool contains(size_t parameter) const { return begin <= parameter && parameter < end; }
 };
-
-/// Whether replicas can each update a part of the parameter through its address.
-bool can_be_sharded(const at::Tensor& parameter);
 
 /// Whether a buffer can be averaged through its address.
 bool has_plain_memory(const at::Tensor& buffer);

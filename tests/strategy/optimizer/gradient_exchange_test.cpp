@@ -6,6 +6,9 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/types.h>
 
 #include "lockstep/base/error.h"
@@ -69,9 +72,61 @@ TEST(GradientGate, RowsOfDenseAndAbsentGradients) {
   EXPECT_TRUE(no_rows_of(dense).to_dense().equal(at::zeros({4, 2})));
 }
 
+/// Separates a parameter's gradient as soon as backward has written it, and notes whether it was copied.
+class SeparatingHook final : public torch::autograd::FunctionPostHook {
+ public:
+  SeparatingHook(at::Tensor parameter, bool& copied) : parameter_(std::move(parameter)), copied_(copied) {}
+
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list& inputs) override {
+    const void* const before = parameter_.grad().data_ptr();
+    separate_from_graph(parameter_.mutable_grad(), inputs);
+    copied_ = parameter_.grad().data_ptr() != before;
+    return outputs;
+  }
+
+ private:
+  at::Tensor parameter_;
+  bool& copied_;
+};
+
+TEST(GradientGate, GradientsAreSeparatedFromTheGraphOnlyWhereMemoryIsShared) {
+  const auto is_copied = [](const at::Tensor& parameter, const at::Tensor& loss) {
+    bool copied = false;
+    const auto accumulator = torch::autograd::impl::grad_accumulator(parameter);
+    accumulator->add_post_hook(std::make_unique<SeparatingHook>(parameter, copied));
+    loss.backward();
+    return copied;
+  };
+  const at::Tensor weight = at::randn({3, 4}).requires_grad_(true);
+  const at::Tensor bias = at::randn({3}).requires_grad_(true);
+  const at::Tensor x = at::randn({5, 4});
+  EXPECT_FALSE(is_copied(weight, at::linear(x, weight, bias).pow(2).sum()));
+  EXPECT_FALSE(is_copied(bias, at::linear(x, weight, bias).pow(2).sum())) << "added to the gradient that was there";
+  const at::Tensor a = at::randn({2, 2}).requires_grad_(true);
+  const at::Tensor b = at::randn({2, 2}).requires_grad_(true);
+  const bool first = is_copied(a, (a.unsqueeze(0) + b.unsqueeze(0)).pow(2).sum());
+  EXPECT_TRUE(first || !a.grad().is_alias_of(b.grad()));
+}
+
+TEST(GradientGate, GradientsThatOverlapAreSeparated) {
+  const at::Tensor memory = at::ones({10});
+  const std::vector<at::Tensor> parameters{
+      with_gradient(at::zeros({4}), memory.slice(0, 0, 4)), with_gradient(at::zeros({4}), memory.slice(0, 4, 8)),
+      with_gradient(at::zeros({4}), memory.slice(0, 6, 10)), with_gradient(at::zeros({4}), {})};
+  ReducedGradients reduced(parameters, {});
+  separate_gradients(parameters, reduced);
+  EXPECT_TRUE(parameters[0].grad().is_alias_of(memory)) << "parts of one tensor that do not overlap stay there";
+  EXPECT_TRUE(parameters[1].grad().is_alias_of(memory));
+  EXPECT_FALSE(parameters[2].grad().is_alias_of(memory));
+  parameters[1].mutable_grad() = parameters[0].grad();
+  separate_gradients(parameters, reduced);
+  EXPECT_FALSE(parameters[1].grad().is_alias_of(memory)) << "one tensor, two parameters";
+}
+
 TEST(GradientGate, PresenceIsThatOfTheParameters) {
   const auto of = [](const std::vector<at::Tensor>& parameters) {
-    return gradient_presence(parameters, ReducedGradients(parameters, 0, 1));
+    return gradient_presence(parameters, ReducedGradients(parameters, {}));
   };
   const ReplicaGradients first =
       of({with_gradient(at::zeros({5, 3}), {}), with_gradient(at::zeros({5, 3}), at::zeros({5, 3})),
@@ -105,7 +160,7 @@ class LocalExchangeTest : public tests::ReplicasTest {
     strategy.run([&] {
       const int replica = replica_id();
       LocalExchange exchange(Access::impl(strategy), replica, kReplicas, replicas_[replica]);
-      ReducedGradients reduced(replicas_[replica].parameters, replica, kReplicas);
+      ReducedGradients reduced(replicas_[replica].parameters, {replica == 0 ? SumShare::Whole : SumShare::None});
       work(exchange, replicas_[replica], reduced);
     });
   }
@@ -222,7 +277,7 @@ TEST(LocalExchange, OneReplicaMeetsNobody) {
   alone.parameters = {with_gradient(at::zeros({2}), at::ones({2}))};
   alone.stored = alone.parameters;
   LocalExchange exchange(default_strategy(), 0, 1, alone);
-  ReducedGradients reduced(alone.parameters, 0, 1);
+  ReducedGradients reduced(alone.parameters, {});
   ReplicaGradients published = exchange.publish(reduced);
   bool called = false;
   exchange.collective("test", published,

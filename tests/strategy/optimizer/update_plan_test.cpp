@@ -86,15 +86,15 @@ ReplicaParameters stored_here(std::vector<at::Tensor> parameters) {
   return replica;
 }
 
-TEST(PlanUpdates, OnlyPlainFloatsOfElementwiseOptimizersAreSharded) {
+TEST(PlanUpdates, OnlyFloatsOfElementwiseOptimizersAreSharded) {
   const std::vector<at::Tensor> tensors{at::zeros({40, 3}), at::zeros({4, 3}).t(), at::zeros({0}),
                                         at::zeros({5}, at::kLong), at::zeros({7}, at::kDouble)};
   const std::vector<ReplicaParameters> replicas{stored_here(tensors), stored_here(tensors)};
   const UpdatePlan plan = plan_updates(replicas, {0, 0, 1, 1, 1}, /*elementwise=*/true, 2);
-  EXPECT_THAT(plan.methods, ElementsAre(UpdateMethod::Sharded, UpdateMethod::Replicated, UpdateMethod::Replicated,
+  EXPECT_THAT(plan.methods, ElementsAre(UpdateMethod::Sharded, UpdateMethod::Sharded, UpdateMethod::Replicated,
                                         UpdateMethod::Replicated, UpdateMethod::Sharded));
   EXPECT_THAT(plan.groups, ElementsAre(0, 0, 1, 1, 1));
-  expect_covered_once(plan.chunks, {120, 0, 0, 0, 7}, {4, 4, 4, 8, 8});
+  expect_covered_once(plan.chunks, {120, 12, 0, 0, 7}, {4, 4, 4, 8, 8});
   ASSERT_EQ(plan.segments.size(), 1);
   EXPECT_EQ(plan.segments[0].begin, 0);
   EXPECT_EQ(plan.segments[0].end, 5);
@@ -105,7 +105,9 @@ TEST(PlanUpdates, OnlyPlainFloatsOfElementwiseOptimizersAreSharded) {
 }
 
 TEST(PlanUpdates, AParameterThatOneReplicaCannotShareIsReplicated) {
-  const std::vector<ReplicaParameters> replicas{stored_here({at::zeros({4, 3})}), stored_here({at::zeros({3, 4}).t()})};
+  std::vector<ReplicaParameters> replicas{stored_here({at::zeros({4, 3})}), stored_here({at::zeros({3, 4}).t()})};
+  EXPECT_THAT(plan_updates(replicas, {0}, true, 2).methods, ElementsAre(UpdateMethod::Sharded));
+  replicas[1].stored_once = true;
   EXPECT_THAT(plan_updates(replicas, {0}, true, 2).methods, ElementsAre(UpdateMethod::Replicated));
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "lockstep/base/error.h"
 #include "lockstep/strategy/optimizer/exchange/gradient_gate.h"
 #include "lockstep/strategy/variable/central_tensor.h"
 
@@ -70,19 +71,31 @@ void CentralExchange::fetch(const at::Tensor& gradient, size_t parameter) {
 
 at::Tensor CentralExchange::fetched_gradient(size_t parameter, bool copied) {
   const c10::Device device = parameters_.stored[parameter].device();
-  at::Tensor gradient = exchanged_gradient(parameters_.parameters[parameter], device);
+  at::Tensor gradient = exchanged_gradient(parameters_, parameter);
   if (!gradient.defined() || gradient.device() == device) return gradient;
   if (gradient.is_sparse()) return fetch_rows(gradient, device);
   if (!copied || !buckets_->holds(parameter)) fetch(gradient, parameter);
   return staging_[parameter];
 }
 
+/// Outside of a run replaced memory is stored before the next one.
+void CentralExchange::check_memory() const {
+  for (size_t p = 0; p < central_.size(); ++p) {
+    LOCKSTEP_CHECK_VALUE(parameters_.parameters[p].data_ptr() == central_[p].seen(replica_).data_ptr(),
+                         "[optimizer] the memory of a parameter that is stored once was replaced inside the function ",
+                         "given to `run`: parameter=", parameters_.name(p),
+                         "; write its values in place (copy_), or call set_data between two runs");
+  }
+}
+
 ReplicaGradients CentralExchange::publish(const ReducedGradients& reduced) {
+  check_memory();
   const bool copied = finish_buckets();
   ReplicaGradients published;
   published.reserve(parameters_.parameters.size());
   for (size_t p = 0; p < parameters_.parameters.size(); ++p) {
-    published.add_parameter(parameters_.stored[p], fetched_gradient(p, copied), reduced.is_sum(p));
+    published.add_parameter(parameters_.can_be_sharded(p) ? parameters_.stored[p] : at::Tensor(),
+                            fetched_gradient(p, copied), reduced.is_sum(p));
   }
   if (parameters_.computes_elsewhere()) wait_for_stream(parameters_.parameters[0].device());
   published.add_buffers(parameters_.buffers);
@@ -100,9 +113,7 @@ void CentralExchange::refresh(ParameterRange updated) {
 void CentralExchange::finish_step(const std::vector<char>& present) {
   if (!parameters_.computes_elsewhere() || buckets_) return;
   buckets_ = make_buckets(parameters_.parameters, present, [this](const std::vector<size_t>& bucket) {
-    for (const size_t p : bucket) {
-      fetch(exchanged_gradient(parameters_.parameters[p], parameters_.stored[p].device()), p);
-    }
+    for (const size_t p : bucket) fetch(exchanged_gradient(parameters_, p), p);
   });
 }
 

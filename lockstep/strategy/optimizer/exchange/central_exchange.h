@@ -30,6 +30,7 @@ class LOCKSTEP_API CentralExchange final : public GradientExchange {
   void finish_step(const std::vector<char>& present) override;
 
  private:
+  void check_memory() const;
   /// Waits for the buckets of this backward pass; false where none are in flight.
   bool finish_buckets();
   /// Returns a gradient on the device that stores the parameter. `copied` says that buckets have been copied already.

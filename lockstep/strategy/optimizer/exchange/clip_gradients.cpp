@@ -5,27 +5,29 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "lockstep/strategy/optimizer/exchange/gradient_gate.h"
+
 namespace lockstep::detail {
 namespace {
 
 /// The tensor that holds the numbers of a gradient. A sparse gradient gets every row once, so that the norm is right.
-at::Tensor numbers_of(const at::Tensor& parameter, size_t index, ReducedGradients& reduced) {
-  const at::Tensor gradient = parameter.grad();
-  if (!gradient.is_sparse()) return gradient;
-  if (gradient.is_coalesced()) return gradient._values();
+at::Tensor numbers_of(const ReplicaParameters& replica, size_t index, ReducedGradients& reduced) {
+  const at::Tensor& parameter = replica.parameters[index];
   const bool is_sum = reduced.is_sum(index);
-  parameter.mutable_grad() = gradient.coalesce();
+  at::Tensor gradient = gradient_to_reduce(parameter, replica.name(index));
+  if (gradient.is_sparse() && !gradient.is_coalesced()) parameter.mutable_grad() = gradient.coalesce();
   if (is_sum) reduced.mark(index);
-  return parameter.grad()._values();
+  return gradient.is_sparse() ? parameter.grad()._values() : gradient;
 }
 
 }  // namespace
 
-at::Tensor clip_gradients(const std::vector<at::Tensor>& parameters, double max_norm, ReducedGradients& reduced) {
+at::Tensor clip_gradients(const ReplicaParameters& parameters, double max_norm, ReducedGradients& reduced) {
   const at::NoGradGuard no_grad;
+  separate_gradients(parameters.parameters, reduced);
   std::vector<at::Tensor> numbers;
-  for (size_t p = 0; p < parameters.size(); ++p) {
-    if (parameters[p].grad().defined()) numbers.push_back(numbers_of(parameters[p], p, reduced));
+  for (size_t p = 0; p < parameters.parameters.size(); ++p) {
+    if (parameters.parameters[p].grad().defined()) numbers.push_back(numbers_of(parameters, p, reduced));
   }
   if (numbers.empty()) return at::scalar_tensor(0.0, at::kDouble);
   const bool any_double = std::any_of(numbers.begin(), numbers.end(), [](const at::Tensor& values) {

@@ -17,6 +17,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/diagnostics/call_site.h"
+#include "lockstep/strategy/optimizer/exchange/gradient_gate.h"
 #include "lockstep/strategy/optimizer/exchange/replica_gradients.h"
 
 namespace lockstep::detail {
@@ -56,11 +57,11 @@ struct GradientBuckets::State {
   State(std::vector<at::Tensor> given, Send send) : parameters(std::move(given)), send_gradients(std::move(send)) {}
 
   void fill_buckets(const std::vector<char>& taken, int64_t bytes_per_bucket);
-  void gradient_is_ready(size_t parameter);
+  void gradient_is_ready(size_t parameter, const std::vector<at::Tensor>& received);
   void send_full_buckets();
   void send(size_t count);
   void serve();
-  void make_dense(const Bucket& bucket);
+  void complete(const Bucket& bucket);
   void send_now(Bucket& bucket);
   void wait();
 };
@@ -78,8 +79,8 @@ class GradientHook final : public torch::autograd::FunctionPostHook {
   GradientHook(std::weak_ptr<GradientBuckets::State> state, size_t parameter)
       : state_(std::move(state)), parameter_(parameter) {}
 
-  Variables operator()(const Variables& outputs, const Variables& /*inputs*/) override {
-    if (const auto state = state_.lock()) state->gradient_is_ready(parameter_);
+  Variables operator()(const Variables& outputs, const Variables& inputs) override {
+    if (const auto state = state_.lock()) state->gradient_is_ready(parameter_, inputs);
     return outputs;
   }
 
@@ -108,12 +109,13 @@ void GradientBuckets::State::fill_buckets(const std::vector<char>& taken, int64_
   }
 }
 
-void GradientBuckets::State::gradient_is_ready(size_t parameter) {
+void GradientBuckets::State::gradient_is_ready(size_t parameter, const std::vector<at::Tensor>& received) {
   if (!begun) return;
   LOCKSTEP_CHECK_IMPLEMENTED(filled_by_backward[parameter] == 0, "[minimize] backward reached a parameter twice, as ",
                              "nested backward passes do: parameter=", parameter,
                              "; call loss.backward() and step() in place of minimize()");
   filled_by_backward[parameter] = 1;
+  separate_from_graph(parameters[parameter].mutable_grad(), received);
   --buckets[bucket_of[parameter]].missing;
   send_full_buckets();
 }
@@ -160,24 +162,29 @@ void GradientBuckets::State::serve() {
   }
 }
 
-/// Buckets were made for dense gradients. Other steps may leave sparse ones.
-void GradientBuckets::State::make_dense(const Bucket& bucket) {
+/// Buckets were made for dense gradients. Other steps may leave sparse ones, or none.
+void GradientBuckets::State::complete(const Bucket& bucket) {
   for (const size_t p : bucket.parameters) {
     at::Tensor& gradient = parameters[p].mutable_grad();
-    if (gradient.is_sparse()) gradient = gradient.to_dense();
+    if (!gradient.defined()) {
+      set_zero_gradient(parameters[p]);
+      filled_with_zeros.push_back(p);
+    } else if (gradient.is_sparse()) {
+      gradient = gradient.to_dense();
+    }
   }
 }
 
 void GradientBuckets::State::send_now(Bucket& bucket) {
   if (!bucket.computed) {
-    make_dense(bucket);
+    complete(bucket);
     return send_gradients(bucket.parameters);
   }
   const c10::Device device = parameters[bucket.parameters[0]].device();
   const c10::impl::VirtualGuardImpl runtime(device.type());
   const c10::Stream stream = runtime.getStream(device);
   bucket.computed->block(stream);
-  make_dense(bucket);
+  complete(bucket);
   send_gradients(bucket.parameters);
   stream.synchronize();
 }
@@ -231,15 +238,6 @@ void GradientBuckets::begin() {
 
 void GradientBuckets::finish() {
   state_->begun = false;
-  for (size_t bucket = state_->next; bucket < state_->buckets.size(); ++bucket) {
-    for (const size_t p : state_->buckets[bucket].parameters) {
-      at::Tensor& gradient = state_->parameters[p].mutable_grad();
-      if (!gradient.defined()) {
-        gradient = at::zeros_like(state_->parameters[p]);
-        state_->filled_with_zeros.push_back(p);
-      }
-    }
-  }
   state_->send(state_->buckets.size());
   state_->wait();
 }

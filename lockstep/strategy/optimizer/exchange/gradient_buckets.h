@@ -40,7 +40,7 @@ class LOCKSTEP_API GradientBuckets {
   bool is_begun() const;
   /// Sends the remaining buckets and waits for all. Throws what `send` has thrown.
   void finish();
-  /// The parameters whose gradients `finish` has made, of zeros, because backward computed none.
+  /// The parameters whose gradients were made of zeros, because backward computed none. Call it after `finish`.
   const std::vector<size_t>& filled_with_zeros() const;
   /// Backward threw: waits for the buckets in flight and sends no others.
   void abandon();

@@ -1,39 +1,139 @@
 #include "lockstep/strategy/optimizer/exchange/gradient_gate.h"
 
+#include <algorithm>
+
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "lockstep/base/dtype_name.h"
+#include "lockstep/base/error.h"
 
 namespace lockstep::detail {
 namespace {
 
+void check_fits(const at::Tensor& gradient, const at::Tensor& parameter, std::string_view name) {
+  LOCKSTEP_CHECK_TYPE(gradient.scalar_type() == parameter.scalar_type(),
+                      "[optimizer] a gradient must have its parameter's dtype: parameter=", name,
+                      ", dtype=", dtype_name(parameter.scalar_type()),
+                      ", dtype of the gradient=", dtype_name(gradient.scalar_type()),
+                      "; convert it, or call zero_grad() after a change of dtype");
+  LOCKSTEP_CHECK_VALUE(gradient.sizes() == parameter.sizes(),
+                       "[optimizer] a gradient must have its parameter's shape: parameter=", name,
+                       ", shape=", parameter.sizes(), ", shape of the gradient=", gradient.sizes());
+  LOCKSTEP_CHECK_VALUE(gradient.device() == parameter.device(),
+                       "[optimizer] a gradient must be on its parameter's device: parameter=", name,
+                       ", device=", parameter.device(), ", device of the gradient=", gradient.device());
+}
+
+at::Tensor without_lazy_bits(const at::Tensor& values) { return values.resolve_conj().resolve_neg().contiguous(); }
+
+bool is_plain(const at::Tensor& values) { return values.is_contiguous() && !values.is_neg() && !values.is_conj(); }
+
 /// The gradient of a sum has one value that is expanded to all rows.
-at::Tensor with_contiguous_values(const at::Tensor& gradient) {
+at::Tensor with_plain_values(const at::Tensor& gradient) {
   const at::Tensor values = gradient._values();
-  if (values.is_contiguous()) return gradient;
-  return at::_sparse_coo_tensor_unsafe(gradient._indices(), values.contiguous(), gradient.sizes());
+  if (is_plain(values)) return gradient;
+  return at::_sparse_coo_tensor_unsafe(gradient._indices(), without_lazy_bits(values), gradient.sizes());
+}
+
+/// Elements [begin, end) of a storage that a gradient may cover.
+struct Extent {
+  const c10::StorageImpl* storage;
+  int64_t begin;
+  int64_t end;
+  size_t parameter;
+
+  bool operator<(const Extent& other) const {
+    return std::tie(storage, begin, parameter) < std::tie(other.storage, other.begin, other.parameter);
+  }
+};
+
+Extent extent_of(const at::Tensor& values, size_t parameter) {
+  int64_t last = 0;
+  for (int64_t dim = 0; dim < values.dim(); ++dim) last += (values.size(dim) - 1) * values.stride(dim);
+  const int64_t begin = values.storage_offset();
+  return {values.storage().unsafeGetStorageImpl(), begin, values.numel() == 0 ? begin : begin + last + 1, parameter};
+}
+
+/// Gradients whose memory something else holds, too: only these can overlap.
+std::vector<Extent> shared_extents(const std::vector<at::Tensor>& parameters) {
+  std::vector<Extent> shared;
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    const at::Tensor& gradient = parameters[p].grad();
+    if (!gradient.defined() || (gradient.layout() != at::kStrided && !gradient.is_sparse())) continue;
+    const at::Tensor values = gradient.is_sparse() ? gradient._values() : gradient;
+    const size_t handles = gradient.is_sparse() ? 1 : 2;  // `values` is one of them
+    if (gradient.use_count() > handles || values.storage().use_count() > 1) shared.push_back(extent_of(values, p));
+  }
+  return shared;
 }
 
 }  // namespace
 
-at::Tensor exchanged_gradient(const at::Tensor& parameter, c10::Device reader) {
+at::Tensor exchanged_gradient(const at::Tensor& parameter, c10::Device reader, std::string_view name) {
   const at::Tensor& gradient = parameter.grad();
-  if (!gradient.defined() || gradient.device() != reader) return gradient;
-  if (gradient.is_sparse()) return with_contiguous_values(gradient);
-  return gradient.is_contiguous() ? gradient : gradient.contiguous();
+  if (!gradient.defined()) return gradient;
+  check_fits(gradient, parameter, name);
+  if (gradient.device() != reader) return gradient;
+  if (gradient.is_sparse()) return with_plain_values(gradient);
+  if (gradient.layout() != at::kStrided) return without_lazy_bits(gradient.to_dense());
+  return is_plain(gradient) ? gradient : without_lazy_bits(gradient);
 }
 
-at::Tensor gradient_to_reduce(const at::Tensor& parameter) {
-  at::Tensor gradient = exchanged_gradient(parameter, parameter.device());
+at::Tensor exchanged_gradient(const ReplicaParameters& replica, size_t parameter) {
+  return exchanged_gradient(replica.parameters[parameter], replica.stored[parameter].device(), replica.name(parameter));
+}
+
+at::Tensor gradient_to_reduce(const at::Tensor& parameter, std::string_view name) {
+  const at::NoGradGuard no_grad;
+  at::Tensor gradient = exchanged_gradient(parameter, parameter.device(), name);
   if (!gradient.is_same(parameter.grad())) parameter.mutable_grad() = gradient;
   return gradient;
 }
 
-ReplicaGradients gradient_presence(const std::vector<at::Tensor>& parameters, const ReducedGradients& reduced) {
-  ReplicaGradients published;
-  published.parameters.reserve(parameters.size());
-  for (size_t p = 0; p < parameters.size(); ++p) {
-    published.parameters.push_back({nullptr, nullptr, presence_of(parameters[p].grad()), reduced.is_sum(p)});
+at::Tensor set_zero_gradient(const at::Tensor& parameter) {
+  const auto options = parameter.options().requires_grad(false);
+  return parameter.mutable_grad() = at::zeros_like(parameter, options, at::MemoryFormat::Contiguous);
+}
+
+void separate_gradients(const std::vector<at::Tensor>& parameters, ReducedGradients& reduced) {
+  std::vector<Extent> shared = shared_extents(parameters);
+  if (shared.size() < 2) return;
+  const at::NoGradGuard no_grad;
+  std::sort(shared.begin(), shared.end());
+  const c10::StorageImpl* storage = nullptr;
+  int64_t covered = 0;
+  for (const Extent& extent : shared) {
+    if (extent.storage != storage) covered = extent.begin;
+    storage = extent.storage;
+    if (extent.begin < covered) {
+      const bool is_sum = reduced.is_sum(extent.parameter);
+      at::Tensor& gradient = parameters[extent.parameter].mutable_grad();
+      gradient = gradient.clone();
+      if (is_sum) reduced.mark(extent.parameter);
+    } else {
+      covered = extent.end;
+    }
   }
-  return published;
+}
+
+void separate_from_graph(at::Tensor& gradient, const std::vector<at::Tensor>& received) {
+  if (!gradient.defined() || gradient.layout() != at::kStrided) return;
+  size_t known = 1;
+  for (const at::Tensor& tensor : received) {
+    const bool same_memory =
+        tensor.defined() && tensor.layout() == at::kStrided && tensor.storage().is_alias_of(gradient.storage());
+    if (same_memory && !tensor.is_same(gradient)) ++known;
+  }
+  if (gradient.storage().use_count() <= known) return;
+  const at::NoGradGuard no_grad;
+  gradient = gradient.clone();
+}
+
+const char* gradient_memory(const at::Tensor& contiguous) {
+  const at::Tensor values = contiguous.is_sparse() ? contiguous._values() : contiguous;
+  LOCKSTEP_ASSERT(is_plain(values), "strides=", values.strides());
+  return static_cast<const char*>(values.data_ptr());
 }
 
 at::Tensor as_rows(const at::Tensor& gradient) { return gradient.is_sparse() ? gradient : gradient.to_sparse(1); }

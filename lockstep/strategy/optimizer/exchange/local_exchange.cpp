@@ -4,6 +4,7 @@
 
 #include "lockstep/comm/rendezvous.h"
 #include "lockstep/strategy/optimizer/exchange/gradient_gate.h"
+#include "lockstep/strategy/optimizer/exchange/gradient_weight.h"
 #include "lockstep/strategy/strategy_impl.h"
 
 namespace lockstep::detail {
@@ -20,8 +21,8 @@ ReplicaGradients LocalExchange::publish(const ReducedGradients& reduced) {
   ReplicaGradients published;
   published.reserve(parameters_.parameters.size());
   for (size_t p = 0; p < parameters_.parameters.size(); ++p) {
-    const at::Tensor& stored = parameters_.stored[p];
-    published.add_parameter(stored, exchanged_gradient(parameters_.parameters[p], stored.device()), reduced.is_sum(p));
+    published.add_parameter(parameters_.can_be_sharded(p) ? parameters_.values_to_update(p) : at::Tensor(),
+                            exchanged_gradient(parameters_, p), reduced.is_sum(p));
   }
   published.add_buffers(parameters_.buffers);
   return published;
@@ -48,7 +49,7 @@ void LocalExchange::reduce(ReducedGradients& reduced) {
 }
 
 void LocalExchange::sum(const std::vector<char>& present, const std::vector<char>& skip, ReducedGradients& reduced) {
-  sum_gradients(strategy_.group(replica_), parameters_.parameters, present, skip, reduced);
+  sum_gradients(strategy_.group(replica_), parameters_, present, skip, reduced);
 }
 
 AgreedGradients agree_on_gradients(GradientExchange& exchange, ReplicaGradients published) {
@@ -59,22 +60,32 @@ AgreedGradients agree_on_gradients(GradientExchange& exchange, ReplicaGradients 
   return agreed;
 }
 
-void sum_gradients(const comm::Group& group, const std::vector<at::Tensor>& parameters,
-                   const std::vector<char>& present, const std::vector<char>& skip, ReducedGradients& reduced,
-                   const CommunicationOptions& options) {
+ReplicaGradients gradient_presence(const std::vector<at::Tensor>& parameters, const ReducedGradients& reduced) {
+  ReplicaGradients published;
+  published.parameters.reserve(parameters.size());
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    published.parameters.push_back({nullptr, nullptr, presence_of(parameters[p].grad()), reduced.is_sum(p)});
+  }
+  return published;
+}
+
+void sum_gradients(const comm::Group& group, const ReplicaParameters& replica, const std::vector<char>& present,
+                   const std::vector<char>& skip, ReducedGradients& reduced, const CommunicationOptions& options) {
+  const std::vector<at::Tensor>& parameters = replica.parameters;
+  separate_gradients(parameters, reduced);
   std::vector<at::Tensor> dense;
   for (size_t p = 0; p < parameters.size(); ++p) {
     if (present[p] == kAbsent || skip[p] != 0) continue;
     reduced.take_share(p);
-    const at::Tensor gradient = gradient_to_reduce(parameters[p]);
+    at::Tensor gradient = gradient_to_reduce(parameters[p], replica.name(p));
+    if (reduced.weight()) gradient = weighted_gradient(parameters[p], std::move(gradient), *reduced.weight());
     if (present[p] == kSparse) {
       const at::Tensor rows = gradient.defined() ? as_rows(gradient) : no_rows_of(parameters[p]);
       parameters[p].mutable_grad() = group.all_reduce(rows, ReduceOp::Sum);
     } else if (gradient.defined()) {
       dense.push_back(gradient);
     } else {
-      parameters[p].mutable_grad() = at::zeros_like(parameters[p]);
-      dense.push_back(parameters[p].grad());
+      dense.push_back(set_zero_gradient(parameters[p]));
     }
   }
   if (!dense.empty()) group.all_reduce_(dense, ReduceOp::Sum, options);

@@ -25,9 +25,13 @@ class LOCKSTEP_API LocalExchange final : public GradientExchange {
   const ReplicaParameters& parameters_;
 };
 
+/// Returns which gradients there are and which of them are sums, without addresses.
+LOCKSTEP_API ReplicaGradients gradient_presence(const std::vector<at::Tensor>& parameters,
+                                                const ReducedGradients& reduced);
+
 /// Collective over the group: replaces the gradients of parameters with a zero in `skip` by their sums, and marks them.
 /// Where this rank has no gradient but `present` says that another one has, it counts as zero.
-LOCKSTEP_API void sum_gradients(const comm::Group& group, const std::vector<at::Tensor>& parameters,
+LOCKSTEP_API void sum_gradients(const comm::Group& group, const ReplicaParameters& replica,
                                 const std::vector<char>& present, const std::vector<char>& skip,
                                 ReducedGradients& reduced, const CommunicationOptions& options = {});
 

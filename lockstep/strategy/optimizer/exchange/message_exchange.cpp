@@ -53,7 +53,9 @@ std::vector<char> MessageExchange::finish_buckets() {
 
 void MessageExchange::sum_bucket(const comm::Group& group, const std::vector<size_t>& bucket) const {
   std::vector<at::Tensor> gradients;
-  for (const size_t p : bucket) gradients.push_back(gradient_to_reduce(parameters_.parameters[p]));
+  for (const size_t p : bucket) {
+    gradients.push_back(gradient_to_reduce(parameters_.parameters[p], parameters_.name(p)));
+  }
   group.all_reduce_(gradients, ReduceOp::Sum);
 }
 
@@ -76,7 +78,7 @@ void MessageExchange::reduce(ReducedGradients& reduced) {
       reduced.mark(p);
     }
   }
-  sum_gradients(group, parameters_.parameters, present, agreed.sums, reduced,
+  sum_gradients(group, parameters_, present, agreed.sums, reduced,
                 {.bytes_per_pack = strategy_.communication_options().bytes_per_pack});
   if (buckets_) return;
   buckets_ = make_buckets(

@@ -1,7 +1,5 @@
 #include "lockstep/strategy/optimizer/exchange/reduced_gradients.h"
 
-#include <optional>
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/div.h>
 #include <c10/util/intrusive_ptr.h>
@@ -29,8 +27,8 @@ struct ReducedGradients::State {
   };
 
   std::vector<at::Tensor> parameters;
-  int replica = 0;
-  int num_replicas = 1;
+  SumShare share;
+  std::optional<GradientWeight> weight;
   bool any_marked = false;
   std::vector<Entry> entries;
 
@@ -45,10 +43,10 @@ struct ReducedGradients::State {
     entries[parameter].sum.reset();
     if (!is_sum) return;
     at::Tensor& gradient = parameters[parameter].mutable_grad();
-    if (gradient.device().type() == c10::DeviceType::XLA) {
+    if (share.kind == SumShare::Part) {
       const at::NoGradGuard no_grad;
-      gradient.div_(num_replicas);
-    } else if (replica != 0) {
+      gradient.div_(share.num_parts);
+    } else if (share.kind == SumShare::None) {
       gradient.reset();
     }
   }
@@ -72,11 +70,10 @@ class BeforeAccumulation final : public torch::autograd::FunctionPreHook {
 
 }  // namespace
 
-ReducedGradients::ReducedGradients(std::vector<at::Tensor> parameters, int replica, int num_replicas)
+ReducedGradients::ReducedGradients(std::vector<at::Tensor> parameters, SumShare share)
     : state_(std::make_shared<State>()) {
   state_->parameters = std::move(parameters);
-  state_->replica = replica;
-  state_->num_replicas = num_replicas;
+  state_->share = share;
   state_->entries.resize(state_->parameters.size());
 }
 
@@ -109,6 +106,10 @@ void ReducedGradients::mark(size_t parameter) {
 }
 
 void ReducedGradients::take_share(size_t parameter) { state_->take_share(parameter); }
+
+void ReducedGradients::set_weight(std::optional<GradientWeight> weight) { state_->weight = std::move(weight); }
+
+const std::optional<GradientWeight>& ReducedGradients::weight() const { return state_->weight; }
 
 bool ReducedGradients::any_marked() const { return state_->any_marked; }
 

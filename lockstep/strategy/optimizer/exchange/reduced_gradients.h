@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -10,16 +11,30 @@
 /// Internal: which gradients have been replaced by their sums over all replicas.
 namespace lockstep::detail {
 
+/// What a replica keeps of a sum that is reduced once more.
+struct SumShare {
+  /// Of sums the first replica keeps the whole, all others nothing. Replicas that are compiled as one program make the
+  /// same calls, so there each one keeps an equal part. Of weighted means all keep the whole: the weights add up to 1.
+  enum Kind { Whole, None, Part } kind = Whole;
+  int num_parts = 1;
+};
+
+/// The part that one replica's gradients have in their mean. The parts of all replicas add up to 1.
+struct GradientWeight {
+  /// A scalar on the replica's device.
+  at::Tensor value;
+  /// The replica was given no rows: its gradients, which may be no numbers, do not count.
+  bool is_zero = false;
+};
+
 /// The gradients of one replica that are sums.
 ///
 /// A sum is known by its tensor: writing it in place (clipping, scaling) leaves it a sum, clearing or replacing it does
-/// not. When backward adds to a sum, the gradient stops being one. The first replica keeps the sum as a part of its
-/// gradient, all others drop theirs first: the next reduction then counts the sum once. Replicas that are compiled as
-/// one program make the same calls, so there each one keeps an equal share.
+/// not. When backward adds to a sum, the gradient stops being one. It then keeps the replica's share of the sum, so
+/// that the next reduction counts the sum once.
 class LOCKSTEP_API ReducedGradients {
  public:
-  /// `replica` of `num_replicas` in all workers has these parameters.
-  ReducedGradients(std::vector<at::Tensor> parameters, int replica, int num_replicas);
+  ReducedGradients(std::vector<at::Tensor> parameters, SumShare share);
   ~ReducedGradients();
   ReducedGradients(const ReducedGradients&) = delete;
   ReducedGradients& operator=(const ReducedGradients&) = delete;
@@ -31,6 +46,10 @@ class LOCKSTEP_API ReducedGradients {
   void mark(size_t parameter);
   /// Makes a sum that must be reduced again this replica's share of it.
   void take_share(size_t parameter);
+
+  /// Sets what gradients are multiplied by before they are summed; nothing if they have their weight already.
+  void set_weight(std::optional<GradientWeight> weight);
+  const std::optional<GradientWeight>& weight() const;
 
   /// Whether a gradient was marked since the last `clear`. Equal on all replicas, which mark and clear together.
   bool any_marked() const;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "lockstep/strategy/optimizer/exchange/gradient_gate.h"
+
 namespace lockstep::detail {
 
 Presence presence_of(const at::Tensor& gradient) {
@@ -11,18 +13,20 @@ Presence presence_of(const at::Tensor& gradient) {
 void ReplicaGradients::reserve(size_t num_parameters) {
   parameters.reserve(num_parameters);
   gradients.reserve(num_parameters);
+  values.reserve(num_parameters);
 }
 
-void ReplicaGradients::add_parameter(const at::Tensor& stored, at::Tensor gradient, bool reduced) {
+void ReplicaGradients::add_parameter(at::Tensor values_here, at::Tensor gradient, bool reduced) {
   Parameter added;
   added.presence = presence_of(gradient);
   added.reduced = reduced;
-  if (can_be_sharded(stored)) {
-    added.data = static_cast<char*>(stored.data_ptr());
-    if (added.presence == kDense) added.gradient = static_cast<const char*>(gradient.data_ptr());
+  if (values_here.defined()) {
+    added.data = static_cast<char*>(values_here.data_ptr());
+    if (added.presence == kDense) added.gradient = gradient_memory(gradient);
   }
   parameters.push_back(added);
   gradients.push_back(std::move(gradient));
+  values.push_back(std::move(values_here));
 }
 
 void ReplicaGradients::add_buffers(const std::vector<at::Tensor>& given) {

@@ -34,9 +34,14 @@ struct LOCKSTEP_API ReplicaGradients {
   std::vector<char*> buffers;
   /// Contiguous or sparse, undefined where absent; empty where the replica belongs to another process.
   std::vector<at::Tensor> gradients;
+  /// The owner of `Parameter::data`: contiguous, undefined where the parameter cannot be sharded; empty where the
+  /// replica belongs to another process.
+  std::vector<at::Tensor> values;
 
   void reserve(size_t num_parameters);
-  void add_parameter(const at::Tensor& stored, at::Tensor gradient, bool reduced);
+  /// `values` is what is updated of a parameter that can be sharded, undefined for others; `gradient` has passed the
+  /// gate.
+  void add_parameter(at::Tensor values, at::Tensor gradient, bool reduced);
   /// Adds those that have plain memory.
   void add_buffers(const std::vector<at::Tensor>& given);
 };

@@ -60,6 +60,11 @@ ReplicaGradients read_descriptor(const char* from, const ReplicaGradients& like,
   return read;
 }
 
+void check_in_arena(const comm::SharedArena& arena, const at::Tensor& tensor) {
+  LOCKSTEP_CHECK_COLLECTIVE(arena.contains(tensor.data_ptr()),
+                            "[optimizer] shared memory is full: bytes=", tensor.nbytes());
+}
+
 /// Moves the values of a tensor into the arena, unless they are there.
 void move_to_arena(const comm::SharedArena& arena, const at::Tensor& tensor) {
   if (tensor.numel() == 0 || arena.contains(tensor.data_ptr())) return;
@@ -67,8 +72,7 @@ void move_to_arena(const comm::SharedArena& arena, const at::Tensor& tensor) {
   const comm::SharedAllocation shared(true);
   const at::Tensor moved = at::empty_like(tensor, tensor.options().requires_grad(false));
   moved.copy_(tensor);
-  LOCKSTEP_CHECK_COLLECTIVE(arena.contains(moved.data_ptr()),
-                            "[optimizer] shared memory is full: bytes=", moved.nbytes());
+  check_in_arena(arena, moved);
   tensor.set_data(moved);
 }
 
@@ -81,9 +85,19 @@ void move_buffers_to_arena(const comm::SharedArena& arena, const std::vector<at:
 /// Returns a dense gradient in the arena: itself, or a copy.
 at::Tensor gradient_in_arena(const comm::SharedArena& arena, at::Tensor gradient) {
   if (!gradient.defined() || gradient.is_sparse() || !gradient.is_cpu()) return gradient;
-  if (arena.contains(gradient.data_ptr())) return gradient;
+  if (arena.contains(gradient_memory(gradient))) return gradient;
   const comm::SharedAllocation shared(true);
   return gradient.clone();
+}
+
+/// Returns what is updated of a parameter that can be sharded, in the arena.
+at::Tensor values_in_arena(const comm::SharedArena& arena, const ReplicaParameters& replica, size_t parameter) {
+  if (!replica.can_be_sharded(parameter)) return {};
+  move_to_arena(arena, replica.stored[parameter]);
+  const comm::SharedAllocation shared(true);
+  at::Tensor values = replica.values_to_update(parameter);
+  check_in_arena(arena, values);
+  return values;
 }
 
 }  // namespace
@@ -95,8 +109,8 @@ SharedMemoryExchange::SharedMemoryExchange(const StrategyImpl& strategy, int rep
       parameters_(parameters),
       arena_(strategy.shared_rendezvous()->memory().own()) {
   move_buffers_to_arena(arena_, parameters.buffers);
-  for (const at::Tensor& parameter : parameters.parameters) {
-    if (can_be_sharded(parameter)) move_to_arena(arena_, parameter);
+  for (size_t p = 0; p < parameters.parameters.size(); ++p) {
+    if (parameters.can_be_sharded(p)) move_to_arena(arena_, parameters.parameters[p]);
   }
 }
 
@@ -109,11 +123,8 @@ ReplicaGradients SharedMemoryExchange::publish(const ReducedGradients& reduced) 
   ReplicaGradients published;
   published.reserve(parameters_.parameters.size());
   for (size_t p = 0; p < parameters_.parameters.size(); ++p) {
-    const at::Tensor& stored = parameters_.stored[p];
-    if (can_be_sharded(stored)) move_to_arena(arena_, stored);
-    published.add_parameter(stored,
-                            gradient_in_arena(arena_, exchanged_gradient(parameters_.parameters[p], stored.device())),
-                            reduced.is_sum(p));
+    published.add_parameter(values_in_arena(arena_, parameters_, p),
+                            gradient_in_arena(arena_, exchanged_gradient(parameters_, p)), reduced.is_sum(p));
   }
   move_buffers_to_arena(arena_, parameters_.buffers);
   published.add_buffers(parameters_.buffers);
@@ -151,7 +162,7 @@ void SharedMemoryExchange::reduce(ReducedGradients& reduced) {
 
 void SharedMemoryExchange::sum(const std::vector<char>& present, const std::vector<char>& skip,
                                ReducedGradients& reduced) {
-  sum_gradients(strategy_.group(replica_), parameters_.parameters, present, skip, reduced);
+  sum_gradients(strategy_.group(replica_), parameters_, present, skip, reduced);
 }
 
 }  // namespace lockstep::detail

@@ -25,7 +25,7 @@ char* bytes_at(const at::Tensor& tensor, int64_t element) {
 
 ShardedUpdate::ShardedUpdate(const std::vector<UpdateChunk>& chunks, const std::vector<at::Tensor>& parameters,
                              const std::vector<size_t>& groups, MakeOptimizer make)
-    : parameters_(parameters), make_(std::move(make)) {
+    : make_(std::move(make)) {
   for (const UpdateChunk& where : chunks) {
     chunks_.push_back({where, groups[where.parameter], {}, {}, nullptr});
     scratch_[parameters[where.parameter].scalar_type()];
@@ -36,8 +36,7 @@ ShardedUpdate::ShardedUpdate(const std::vector<UpdateChunk>& chunks, const std::
 }
 
 /// Called at the first update of a chunk: tables that are updated by rows never have one.
-void ShardedUpdate::prepare(Chunk& chunk) {
-  const at::Tensor& whole = parameters_[chunk.where.parameter];
+void ShardedUpdate::prepare(Chunk& chunk, const at::Tensor& whole) {
   point_at(chunk.parameter, whole, chunk.where.begin, chunk.where.end);
   chunk.gradient = at::empty({0}, whole.options().requires_grad(false));
   chunk.parameter.mutable_grad() = chunk.gradient;
@@ -62,7 +61,7 @@ bool ShardedUpdate::load_gradient(Chunk& chunk, int owner, int thread, const All
   }
   bool any = false;
   std::vector<const void*> sources;
-  const at::ScalarType dtype = parameters_[parameter].scalar_type();
+  const at::ScalarType dtype = all[owner]->values[parameter].scalar_type();
   const int64_t skipped = begin * static_cast<int64_t>(c10::elementSize(dtype));
   for (size_t replica = 0; replica < all.size(); ++replica) {
     const char* const gradient =
@@ -80,8 +79,8 @@ bool ShardedUpdate::load_gradient(Chunk& chunk, int owner, int thread, const All
 
 void ShardedUpdate::update(Chunk& chunk, int owner, int thread, const AllGradients& all, const Groups& options) {
   const auto& [parameter, begin, end] = chunk.where;
-  const at::Tensor& whole = parameters_[parameter];
-  if (!chunk.optimizer) prepare(chunk);
+  const at::Tensor& whole = all[owner]->values[parameter];
+  if (!chunk.optimizer) prepare(chunk, whole);
   if (!load_gradient(chunk, owner, thread, all)) return;
   if (chunk.parameter.data_ptr() != bytes_at(whole, begin)) point_at(chunk.parameter, whole, begin, end);
   chunk.optimizer->param_groups()[0].set_options(options[chunk.group].options().clone());

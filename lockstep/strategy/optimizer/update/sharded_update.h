@@ -20,8 +20,8 @@ class LOCKSTEP_API ShardedUpdate {
   using Groups = std::vector<torch::optim::OptimizerParamGroup>;
   using MakeOptimizer = std::function<std::unique_ptr<torch::optim::Optimizer>(at::Tensor slice, size_t group)>;
 
-  /// `parameters` are those that the owning replica stores, and must outlive this; `groups[p]` is the parameter group
-  /// of parameter p. No chunk is larger than `kMaxChunkBytes`.
+  /// `parameters` are those that the owning replica stores; `groups[p]` is the parameter group of parameter p. No chunk
+  /// is larger than `kMaxChunkBytes`.
   ShardedUpdate(const std::vector<UpdateChunk>& chunks, const std::vector<at::Tensor>& parameters,
                 const std::vector<size_t>& groups, MakeOptimizer make);
 
@@ -39,12 +39,11 @@ class LOCKSTEP_API ShardedUpdate {
     std::unique_ptr<torch::optim::Optimizer> optimizer;
   };
 
-  void prepare(Chunk& chunk);
+  void prepare(Chunk& chunk, const at::Tensor& whole);
   void update(Chunk& chunk, int owner, int thread, const AllGradients& all, const Groups& options);
   bool load_gradient(Chunk& chunk, int owner, int thread, const AllGradients& all);
   const at::Tensor& scratch(at::ScalarType dtype, int thread);
 
-  const std::vector<at::Tensor>& parameters_;
   MakeOptimizer make_;
   std::vector<Chunk> chunks_;
   /// For each dtype one buffer for each thread that may work for this replica.

@@ -43,7 +43,7 @@ UpdatePlan plan_updates(const std::vector<ReplicaParameters>& replicas, std::vec
   std::vector<int64_t> element_bytes;
   for (size_t p = 0; p < groups.size(); ++p) {
     bool sharded = elementwise;
-    for (const ReplicaParameters& replica : replicas) sharded = sharded && can_be_sharded(replica.stored[p]);
+    for (const ReplicaParameters& replica : replicas) sharded = sharded && replica.can_be_sharded(p);
     plan.methods.push_back(sharded ? UpdateMethod::Sharded : UpdateMethod::Replicated);
     sizes.push_back(sharded ? replicas[0].stored[p].numel() : 0);
     element_bytes.push_back(replicas[0].stored[p].element_size());
@@ -83,7 +83,8 @@ void UpdateMethods::follow(const std::vector<char>& present, const std::vector<a
     if (methods_[p] != UpdateMethod::Sharded) continue;
     if (present[p] == kDense) has_dense_state_[p] = 1;
     if (present[p] != kSparse) continue;
-    methods_[p] = rows_known && stored[p].dim() > 0 ? UpdateMethod::Rows : UpdateMethod::Replicated;
+    methods_[p] =
+        rows_known && stored[p].dim() > 0 && stored[p].is_contiguous() ? UpdateMethod::Rows : UpdateMethod::Replicated;
   }
 }
 

@@ -73,7 +73,7 @@ class LOCKSTEP_API UpdateMethods {
   bool has_dense_state(size_t parameter) const { return has_dense_state_[parameter] != 0; }
 
   /// Updates sharded parameters with sparse gradients by rows from now on, where `rows_known` says that the optimizer
-  /// can do that and the parameter has rows; otherwise they become replicated.
+  /// can do that and the parameter has contiguous rows; otherwise they become replicated.
   void follow(const std::vector<char>& present, const std::vector<at::Tensor>& stored, bool rows_known);
 
  private:

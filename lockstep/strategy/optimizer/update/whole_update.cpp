@@ -123,7 +123,7 @@ class CentralUpdate final : public WholeUpdate {
     for (size_t p = 0; p < setup_.groups.size(); ++p) {
       if (setup_.methods[p] != UpdateMethod::Replicated) continue;
       const at::Tensor& stored = setup_.parameters.stored[p];
-      const at::Tensor gradient = exchanged_gradient(setup_.parameters.parameters[p], stored.device());
+      const at::Tensor gradient = exchanged_gradient(setup_.parameters, p);
       stored.mutable_grad() = gradient.defined() ? gradient.to(stored.device()) : gradient;
     }
   }

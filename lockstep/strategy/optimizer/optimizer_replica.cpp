@@ -1,0 +1,90 @@
+#include "lockstep/strategy/optimizer/optimizer_replica.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/strategy/strategy_impl.h"
+
+namespace lockstep::detail {
+namespace {
+
+SumShare share_of_sums(const StrategyImpl& strategy, int replica, bool averages) {
+  const bool is_compiled = strategy.devices()[static_cast<size_t>(replica)].torch_device.type() == c10::DeviceType::XLA;
+  if (averages) return {SumShare::Whole};
+  if (is_compiled) return {SumShare::Part, strategy.num_replicas_in_sync()};
+  return {strategy.global_replica(replica) == 0 ? SumShare::Whole : SumShare::None};
+}
+
+void bump_versions_of(const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+  }
+}
+
+}  // namespace
+
+std::vector<ReplicaParameters> parameters_of_replicas(const OptimizerCore::Setup& setup) {
+  std::vector<ReplicaParameters> replicas(setup.groups.size());
+  for (size_t r = 0; r < replicas.size(); ++r) {
+    ReplicaParameters& replica = replicas[r];
+    for (const auto& group : setup.groups[r]) {
+      replica.parameters.insert(replica.parameters.end(), group.params().begin(), group.params().end());
+    }
+    LOCKSTEP_CHECK_VALUE(replica.parameters.size() == replicas[0].parameters.size(),
+                         "[optimizer] every replica must have the same parameters: replica 0 has ",
+                         replicas[0].parameters.size(), ", another one ", replica.parameters.size());
+    replica.stored = replica.parameters;
+    replica.stored_once = !setup.central.empty();
+    for (size_t p = 0; p < setup.central.size(); ++p) replica.stored[p] = setup.central[p].stored();
+    if (r < setup.buffers.size()) replica.buffers = setup.buffers[r];
+    replica.names = setup.names;
+  }
+  return replicas;
+}
+
+OptimizerReplica::OptimizerReplica(int index_, const StrategyImpl& strategy, const ReplicaParameters& tensors_,
+                                   std::unique_ptr<GradientExchange> exchange_, const UpdatePlan& plan,
+                                   const OptimizerPrototype& prototype, bool averages)
+    : index(index_),
+      tensors(tensors_),
+      exchange(std::move(exchange_)),
+      scope(exchange->scope()),
+      methods(plan.methods),
+      sharded(plan.chunks[static_cast<size_t>(scope.reader)], tensors.stored, plan.groups,
+              [&prototype](at::Tensor slice, size_t group) { return prototype.make_for(std::move(slice), group); }),
+      tables(prototype, tensors.stored, plan.groups, scope),
+      whole(make_whole_update({strategy, index, tensors, plan.groups, methods, prototype, *exchange})),
+      reduced(tensors.parameters, share_of_sums(strategy, index, averages)) {}
+
+void OptimizerReplica::make_dense_where_needed() {
+  for (size_t p = 0; p < tensors.parameters.size(); ++p) {
+    if (!methods.has_dense_state(p) || exchange->is_in_flight(p) || !tensors.parameters[p].grad().defined() ||
+        !tensors.parameters[p].grad().is_sparse())
+      continue;
+    const bool is_sum = reduced.is_sum(p);
+    tensors.parameters[p].mutable_grad() = tensors.parameters[p].grad().to_dense();
+    if (is_sum) reduced.mark(p);
+  }
+}
+
+void OptimizerReplica::store_updated(const ReplicaGradients& published, const std::vector<char>& present) const {
+  const at::NoGradGuard no_grad;
+  for (size_t p = 0; p < published.values.size(); ++p) {
+    const at::Tensor& values = published.values[p];
+    if (present[p] == kAbsent || !values.defined() || values.is_same(tensors.stored[p])) continue;
+    tensors.stored[p].copy_(values);
+  }
+}
+
+void OptimizerReplica::bump_versions() const {
+  bump_versions_of(tensors.parameters);
+  if (tensors.stored_once) bump_versions_of(tensors.stored);
+}
+
+void OptimizerReplica::drop_gradients() {
+  for (const at::Tensor& parameter : tensors.parameters) parameter.mutable_grad().reset();
+  reduced.clear();
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "lockstep/strategy/optimizer/exchange/gradient_exchange.h"
+#include "lockstep/strategy/optimizer/optimizer_core.h"
+#include "lockstep/strategy/optimizer/update/optimizer_prototype.h"
+#include "lockstep/strategy/optimizer/update/rows/table_updates.h"
+#include "lockstep/strategy/optimizer/update/sharded_update.h"
+#include "lockstep/strategy/optimizer/update/update_plan.h"
+#include "lockstep/strategy/optimizer/update/whole_update.h"
+
+/// Internal: what an optimizer has for each replica.
+namespace lockstep::detail {
+
+/// Returns the tensors of each replica. Throws if their numbers differ.
+std::vector<ReplicaParameters> parameters_of_replicas(const OptimizerCore::Setup& setup);
+
+/// What one replica's thread works with.
+struct OptimizerReplica {
+  OptimizerReplica(int index_, const StrategyImpl& strategy, const ReplicaParameters& tensors_,
+                   std::unique_ptr<GradientExchange> exchange_, const UpdatePlan& plan,
+                   const OptimizerPrototype& prototype, bool averages);
+
+  /// Makes sparse gradients dense where the optimizer has state for dense ones. Those that are being sent become dense
+  /// there.
+  void make_dense_where_needed();
+  /// Copies updated values to parameters that are not contiguous. `present` is what all replicas together had.
+  void store_updated(const ReplicaGradients& published, const std::vector<char>& present) const;
+  /// Tells autograd that parameters were written, which it cannot see.
+  void bump_versions() const;
+  void drop_gradients();
+
+  const int index;
+  const ReplicaParameters& tensors;
+  const std::unique_ptr<GradientExchange> exchange;
+  const ExchangeScope scope;
+  UpdateMethods methods;
+  ShardedUpdate sharded;
+  TableUpdates tables;
+  const std::unique_ptr<WholeUpdate> whole;
+  ReducedGradients reduced;
+};
+
+}  // namespace lockstep::detail
