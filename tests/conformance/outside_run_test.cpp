@@ -154,7 +154,7 @@ TEST_P(OutsideRunTest, WeightsAreLoadedBeforeOrAfterTheOptimizerIsMade) {
     torch::save(model, saved);
     Mlp read;
     torch::load(read, saved);
-    EXPECT_TRUE(torch::equal(read->first->weight, model->first->weight.cpu()));
+    EXPECT_TRUE(torch::equal(read->first->weight.cpu(), model->first->weight.cpu()));
   }
 }
 

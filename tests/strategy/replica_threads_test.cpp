@@ -74,7 +74,7 @@ TEST_F(ReplicaThreadsTest, AnyExceptionReachesTheCallerAsItIs) {
 }
 
 TEST_F(ReplicaThreadsTest, ErrorsOfLibTorchKeepTheirBacktrace) {
-  const MirroredStrategy strategy;
+  const MirroredStrategy strategy = tests::mirrored(kReplicas);
   try {
     strategy.run([] { TORCH_CHECK(replica_id() != 1, "the user's own error"); });
     FAIL();
@@ -86,7 +86,7 @@ TEST_F(ReplicaThreadsTest, ErrorsOfLibTorchKeepTheirBacktrace) {
 
 /// Throws on one rank inside a collective, so that the others fail because of it.
 TEST_F(ReplicaThreadsTest, TheCauseIsThrownAndNotItsConsequence) {
-  const MirroredStrategy strategy;
+  const MirroredStrategy strategy = tests::mirrored(kReplicas);
   for (int i = 0; i < 50; ++i) {
     try {
       strategy.run([&] {

@@ -283,6 +283,7 @@ void OptimizerCore::minimize(const at::Tensor& loss, std::optional<double> clip_
   if (current_frame() == nullptr && !state_->has_stepped) state_->before_run();
   OptimizerReplica& replica = state_->current_replica("minimize");
   LOCKSTEP_CHECK_VALUE(!clip_norm || *clip_norm > 0, "[minimize] the norm must be positive: clip_norm=", *clip_norm);
+  state_->check_plan(replica);
   replica.drop_gradients();
   try {
     state_->backward(replica, loss);

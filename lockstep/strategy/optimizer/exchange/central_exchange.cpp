@@ -37,6 +37,7 @@ CentralExchange::CentralExchange(const StrategyImpl& strategy, int replica, int 
 ExchangeScope CentralExchange::scope() const { return local_.scope(); }
 
 void CentralExchange::begin_backward() {
+  check_memory();
   if (buckets_) buckets_->begin();
 }
 

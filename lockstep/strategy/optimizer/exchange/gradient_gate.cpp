@@ -119,13 +119,20 @@ void separate_gradients(const std::vector<at::Tensor>& parameters, ReducedGradie
 
 void separate_from_graph(at::Tensor& gradient, const std::vector<at::Tensor>& received) {
   if (!gradient.defined() || gradient.layout() != at::kStrided) return;
+  const auto has_memory = [&](const at::TensorBase& tensor) {
+    return tensor.defined() && tensor.layout() == at::kStrided && !tensor.is_same(gradient) &&
+           tensor.storage().is_alias_of(gradient.storage());
+  };
   size_t known = 1;
+  bool is_shared = false;
   for (const at::Tensor& tensor : received) {
-    const bool same_memory =
-        tensor.defined() && tensor.layout() == at::kStrided && tensor.storage().is_alias_of(gradient.storage());
-    if (same_memory && !tensor.is_same(gradient)) ++known;
+    if (!has_memory(tensor)) continue;
+    ++known;
+    if (!tensor.is_view() || !has_memory(tensor._base())) continue;
+    ++known;  // a view keeps its base
+    is_shared = is_shared || tensor._base().use_count() > 1;
   }
-  if (gradient.storage().use_count() <= known) return;
+  if (!is_shared && gradient.storage().use_count() <= known) return;
   const at::NoGradGuard no_grad;
   gradient = gradient.clone();
 }
