@@ -14,6 +14,18 @@ if(TARGET lockstep_command)
   install(TARGETS lockstep_command)
 endif()
 
+# What is built before it can be installed: the target lockstep_installed, and LockstepCheckBuilt.cmake's list of files.
+get_property(installed_targets GLOBAL PROPERTY LOCKSTEP_ENGINE_MODULES)
+list(PREPEND installed_targets lockstep)
+if(TARGET lockstep_command)
+  list(APPEND installed_targets lockstep_command)
+endif()
+add_custom_target(lockstep_installed DEPENDS ${installed_targets})
+list(TRANSFORM installed_targets REPLACE "(.+)" "$<TARGET_FILE:\\1>" OUTPUT_VARIABLE installed_files)
+list(JOIN installed_files "\"\n  \"" installed_files)
+file(GENERATE OUTPUT "${PROJECT_BINARY_DIR}/lockstep_installed.cmake"
+     CONTENT "set(LOCKSTEP_INSTALLED\n  \"${installed_files}\")\n")
+
 configure_package_config_file(cmake/lockstepConfig.cmake.in lockstepConfig.cmake INSTALL_DESTINATION ${package_folder})
 write_basic_package_version_file(lockstepConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/lockstepConfig.cmake" "${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake"

@@ -78,3 +78,18 @@ function(lockstep_test name)
     endif()
   endforeach()
 endfunction()
+
+# Makes the cases of the test NAME that are under strategies on XLA a test of their own, XLA_NAME: they compile for most of their
+# time, on one core, and run beside others.
+#   lockstep_xla_apart(NAME XLA_NAME COST seconds)
+function(lockstep_xla_apart name xla_name)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "COST" "")
+  set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "GTEST_FILTER=-*TPU*")
+  add_test(NAME ${xla_name} COMMAND ${name})
+  get_test_property(${name} LABELS labels)
+  set_tests_properties(${xla_name} PROPERTIES LABELS "${labels}" TIMEOUT 900
+    SKIP_REGULAR_EXPRESSION "Running 0 tests"  # without a plugin
+    PROCESSORS ${LOCKSTEP_ONE_CORE} COST ${arg_COST}
+    ENVIRONMENT
+    "GTEST_OUTPUT=xml:${PROJECT_BINARY_DIR}/test_results/${xla_name}.xml;${LOCKSTEP_TEST_ENVIRONMENT};GTEST_FILTER=*TPU*;${LOCKSTEP_XLA_TEST_FLAGS}")
+endfunction()

@@ -33,7 +33,20 @@ else()
     set(TORCH_LIBRARY "${lockstep_torch}" CACHE FILEPATH "The torch of the Torch in use" FORCE)
   endif()
 
+  # With CUDA, LibTorch's config takes CMAKE_CXX_STANDARD as the standard of CUDA too and compiles a program of CUDA with it.
+  # CMake 3.25 has no CUDA 20 and stops there.
+  set(lockstep_cuda_standard "${CMAKE_CUDA_STANDARD}")
+  if(CMAKE_CXX_STANDARD AND NOT lockstep_cuda_standard)
+    set(CMAKE_CUDA_STANDARD 17)
+  endif()
   find_package(Torch QUIET)
+  if(NOT lockstep_cuda_standard)
+    if(CMAKE_CXX_STANDARD AND DEFINED CMAKE_CUDA${CMAKE_CXX_STANDARD}_STANDARD_COMPILE_OPTION)
+      set(CMAKE_CUDA_STANDARD ${CMAKE_CXX_STANDARD})
+    else()
+      unset(CMAKE_CUDA_STANDARD)
+    endif()
+  endif()
   if(NOT Torch_FOUND)
     message(FATAL_ERROR
       "[configure] LibTorch was not found: CMAKE_PREFIX_PATH=\"${CMAKE_PREFIX_PATH}\"; install libtorch-dev (`make setup`), "

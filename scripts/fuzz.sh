@@ -11,6 +11,7 @@ command -v clang++ >/dev/null || {
   echo "[fuzz] clang++ is missing; run scripts/setup.sh" >&2
   exit 1
 }
+mkdir -p build
 cmake --preset fuzz >build/fuzz.log 2>&1 || {
   cat build/fuzz.log >&2
   exit 1

@@ -1,5 +1,6 @@
 #include "lockstep/comm/group.h"
 
+#include <atomic>
 #include <limits>
 #include <sstream>
 
@@ -280,6 +281,17 @@ TEST_P(GroupTest, ReduceScatterSharesTheRows) {
       EXPECT_TRUE(same_bits(result, want.narrow(0, share.begin, share.count)));
     });
   }
+}
+
+TEST_P(GroupTest, BarrierReturnsWhenAllHaveCalled) {
+  std::atomic<int> arrived{0};
+  run_groups([&](const Group& group) {
+    for (int round = 1; round <= 50; ++round) {
+      ++arrived;
+      group.barrier();
+      EXPECT_GE(arrived.load(), round * size());
+    }
+  });
 }
 
 TEST_P(GroupTest, ThousandsOfTinyReductions) {

@@ -11,6 +11,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -140,6 +141,10 @@ TEST_F(ReplicaThreadsTest, DifferentNumbersOfMergesAreAnError) {
                CollectiveError);
 }
 
+// What LibTorch's own functions do, whose names depend on its version.
+void set_cpu_autocast(bool on) { c10::impl::tls_set_dispatch_key_excluded(c10::DispatchKey::AutocastCPU, !on); }
+bool has_cpu_autocast() { return !c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::AutocastCPU); }
+
 TEST_F(ReplicaThreadsTest, ThreadLocalStateIsTheCallers) {
   const MirroredStrategy strategy = tests::mirrored(kReplicas);
   const auto all = [&](auto&& query) {
@@ -157,12 +162,12 @@ TEST_F(ReplicaThreadsTest, ThreadLocalStateIsTheCallers) {
     const c10::InferenceMode inference;
     EXPECT_TRUE(all([] { return torch::ones({1}).is_inference(); }));
   }
-  at::autocast::set_cpu_enabled(true);
+  set_cpu_autocast(true);
   EXPECT_TRUE(all([] { return at::matmul(at::ones({2, 2}), at::ones({2, 2})).scalar_type() == at::kBFloat16; }));
   at::autocast::clear_cache();
-  at::autocast::set_cpu_enabled(false);
+  set_cpu_autocast(false);
   EXPECT_TRUE(all(grad_enabled)) << "nothing is left behind";
-  EXPECT_TRUE(all([] { return !at::autocast::is_cpu_enabled(); }));
+  EXPECT_TRUE(all([] { return !has_cpu_autocast(); }));
 }
 
 /// The random numbers that each replica draws in one run; they do not depend on timing.
@@ -283,7 +288,7 @@ TEST_F(ReplicaThreadsTest, AutocastAroundRunsUsesPresentWeights) {
   const MirroredStrategy strategy = tests::mirrored(kReplicas);
   std::vector<at::Tensor> weights;
   for (int i = 0; i < kReplicas; ++i) weights.push_back(at::ones({4, 4}).requires_grad_());
-  at::autocast::set_cpu_enabled(true);
+  set_cpu_autocast(true);
   for (int value = 1; value <= 3; ++value) {
     {
       const at::NoGradGuard no_grad;
@@ -296,7 +301,7 @@ TEST_F(ReplicaThreadsTest, AutocastAroundRunsUsesPresentWeights) {
     }));
     for (const at::Tensor& product : products) EXPECT_EQ(product[0][0].item<float>(), 4.0F * value);
   }
-  at::autocast::set_cpu_enabled(false);
+  set_cpu_autocast(false);
   at::autocast::clear_cache();
 }
 

@@ -86,22 +86,31 @@ std::vector<at::Tensor> differentiable_all_reduce(const StatePtr& state, ReduceO
   return AllReduceFunction::apply(state, static_cast<int64_t>(op), at::TensorList(tensors));
 }
 
+/// Where the parts of this replica begin in gathered tensors; its parts have the given lengths.
+std::vector<int64_t> offsets_of_own_parts(const CollectiveState& state, std::vector<int64_t> lengths,
+                                          c10::Device device) {
+  const comm::Group& group = state.group;
+  if (device.is_xla()) {  // traced replicas have equal shapes
+    for (int64_t& length : lengths) length *= group.rank();
+    return lengths;
+  }
+  CommunicationOptions of_numbers = state.options;
+  of_numbers.implementation = CommunicationImplementation::Auto;
+  const at::Tensor own = at::tensor(lengths, at::TensorOptions(at::kLong).device(at::kCPU));
+  const at::Tensor before = group.all_gather(own.unsqueeze(0), 0, of_numbers).slice(0, 0, group.rank()).sum(0);
+  return {before.data_ptr<int64_t>(), before.data_ptr<int64_t>() + before.numel()};
+}
+
 struct AllGatherFunction : torch::autograd::Function<AllGatherFunction> {
   static variable_list forward(AutogradContext* ctx, const StatePtr& state, int64_t axis, at::TensorList inputs) {
     at::AutoDispatchBelowADInplaceOrView below;
     save(*ctx, state);
     ctx->saved_data["axis"] = axis;
-    const comm::Group& group = state->group;
     std::vector<int64_t> lengths;
     for (const at::Tensor& input : inputs) lengths.push_back(input.size(axis));
-    CommunicationOptions of_numbers = state->options;
-    of_numbers.implementation = CommunicationImplementation::Auto;
-    const at::Tensor all_lengths = group.all_gather(at::tensor(lengths, at::kLong).unsqueeze(0), 0, of_numbers);
-    const at::Tensor before = all_lengths.slice(0, 0, group.rank()).sum(0);
-    ctx->saved_data["offsets"] =
-        std::vector<int64_t>(before.data_ptr<int64_t>(), before.data_ptr<int64_t>() + before.numel());
+    ctx->saved_data["offsets"] = offsets_of_own_parts(*state, lengths, inputs[0].device());
     ctx->saved_data["lengths"] = lengths;
-    return group.all_gather(inputs, axis, state->options);
+    return state->group.all_gather(inputs, axis, state->options);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {

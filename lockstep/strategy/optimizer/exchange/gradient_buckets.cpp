@@ -40,7 +40,7 @@ struct GradientBuckets::State {
   std::vector<char> filled_by_backward;
   std::vector<size_t> filled_with_zeros;
   /// What LibTorch calls when it has written a gradient. A parameter has only a weak reference to its own.
-  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;
+  std::vector<decltype(torch::autograd::impl::grad_accumulator(at::Tensor()))> accumulators;
   bool begun = false;
   size_t next = 0;
   /// Where the user started this backward pass.

@@ -1,0 +1,184 @@
+// What the suites of DistributedDataParallel and Horovod pin of collectives, under every strategy. README.md has the
+// tables.
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "lockstep/lockstep.h"
+#include "tests/conformance/strategies.h"
+
+namespace lockstep::conformance {
+namespace {
+
+class PeerCollectivesTest : public ::testing::TestWithParam<NamedStrategy> {
+ protected:
+  static int own_id() { return get_replica_context().replica_id_in_sync_group(); }
+
+  /// 1 + 2 + ... + n for n replicas.
+  double sum_of_ids() const { return named.replicas * (named.replicas + 1) / 2.0; }
+
+  torch::Tensor filled(at::IntArrayRef sizes, double value, at::ScalarType dtype) const {
+    return torch::full(sizes, value, torch::kDouble).to(dtype).to(named.device);
+  }
+
+  static std::vector<std::vector<int64_t>> shapes() { return {{}, {17}, {5, 3}, {2, 3, 4}, {0}, {3, 0}}; }
+
+  // Traced replicas compile a program for each.
+  std::vector<at::ScalarType> integers() const {
+    if (named.is_traced()) return {at::kByte, at::kLong};
+    return {at::kByte, at::kChar, at::kShort, at::kInt, at::kLong};
+  }
+  std::vector<at::ScalarType> floats() const {
+    if (named.is_traced()) return {at::kBFloat16, at::kFloat};
+    return {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble};
+  }
+  std::vector<at::ScalarType> complexes() const {
+    if (named.is_traced()) return {};
+    return {at::kComplexFloat, at::kComplexDouble};
+  }
+
+  /// Reduces a tensor of each shape, alone and all in one call, and leaves the arguments as they are.
+  void expect_reduced(ReduceOp op, at::ScalarType dtype, double wanted) const {
+    strategy.run([&] {
+      std::vector<torch::Tensor> own;
+      for (const auto& shape : shapes()) own.push_back(filled(shape, own_id() + 1, dtype));
+      const auto together = get_replica_context().all_reduce(op, own);
+      for (size_t i = 0; i < own.size(); ++i) {
+        const auto alone = named.is_traced() ? together[i] : get_replica_context().all_reduce(op, own[i]);
+        const auto expected = torch::full(shapes()[i], wanted, torch::kDouble).to(alone.scalar_type());
+        EXPECT_TRUE(torch::equal(alone.cpu(), expected)) << op << " of " << dtype << " gave " << alone;
+        EXPECT_TRUE(torch::equal(together[i].cpu(), expected)) << op << " of " << dtype << " gave " << together[i];
+        EXPECT_TRUE(torch::equal(own[i].cpu(), filled(shapes()[i], own_id() + 1, dtype).cpu())) << "it was written to";
+      }
+    });
+  }
+
+  NamedStrategy named = GetParam();
+  Strategy strategy = named.make();
+};
+
+TEST_P(PeerCollectivesTest, SumsOfEveryDtypeAndShape) {
+  for (const auto dtype : integers()) expect_reduced("sum", dtype, sum_of_ids());
+  for (const auto dtype : floats()) expect_reduced("sum", dtype, sum_of_ids());
+  for (const auto dtype : complexes()) expect_reduced("sum", dtype, sum_of_ids());
+}
+
+TEST_P(PeerCollectivesTest, MeansOfEveryDtypeAndShape) {
+  const double mean = sum_of_ids() / named.replicas;
+  for (const auto dtype : integers()) expect_reduced("mean", dtype, mean);
+  for (const auto dtype : floats()) expect_reduced("mean", dtype, mean);
+  for (const auto dtype : complexes()) expect_reduced("mean", dtype, mean);
+}
+
+TEST_P(PeerCollectivesTest, MinimaAndMaximaOfEveryDtypeAndShape) {
+  for (const auto& dtypes : {integers(), floats()}) {
+    for (const auto dtype : dtypes) {
+      expect_reduced("min", dtype, 1);
+      expect_reduced("max", dtype, named.replicas);
+    }
+  }
+}
+
+TEST_P(PeerCollectivesTest, ComplexNumbersHaveNoMinimum) {
+  if (named.is_traced()) GTEST_SKIP() << "complex tensors stay on the CPU in traced replicas";
+  if (named.replicas == 1) GTEST_SKIP() << "one replica";
+  strategy.run([&] {
+    for (const ReduceOp op : {ReduceOp::Min, ReduceOp::Max}) {
+      EXPECT_THROW(get_replica_context().all_reduce(op, filled({2}, 1, at::kComplexFloat)), c10::TypeError);
+    }
+  });
+}
+
+TEST_P(PeerCollectivesTest, MaximaOfBooleansAreTheirDisjunction) {
+  strategy.run([&] {
+    const bool is_last = own_id() == named.replicas - 1;
+    const auto any = get_replica_context().all_reduce("max", filled({3}, is_last ? 1 : 0, at::kBool));
+    const auto all = get_replica_context().all_reduce("min", filled({3}, is_last ? 1 : 0, at::kBool));
+    EXPECT_EQ(any.scalar_type(), at::kBool);
+    EXPECT_TRUE(torch::equal(any.cpu(), torch::ones({3}, torch::kBool)));
+    EXPECT_TRUE(torch::equal(all.cpu(), torch::full({3}, named.replicas == 1, torch::kBool)));
+  });
+}
+
+TEST_P(PeerCollectivesTest, ViewsAreReducedByTheirValues) {
+  const auto numbers = torch::arange(12, torch::kDouble).reshape({3, 4});
+  strategy.run([&] {
+    const auto own = (numbers * (own_id() + 1)).to(named.device);
+    const auto row = own[0].clone();
+    const auto sums = get_replica_context().all_reduce(
+        "sum", std::vector<torch::Tensor>{own.t(), own.slice(1, 0, 4, 2), row.expand({5, 4})});
+    const auto wanted = numbers * sum_of_ids();
+    EXPECT_TRUE(torch::equal(sums[0].cpu(), wanted.t()));
+    EXPECT_TRUE(torch::equal(sums[1].cpu(), wanted.slice(1, 0, 4, 2)));
+    EXPECT_TRUE(torch::equal(sums[2].cpu(), wanted[0].expand({5, 4})));
+  });
+}
+
+TEST_P(PeerCollectivesTest, ConjugateAndNegativeViewsAreReducedByTheirValues) {
+  if (named.is_traced()) GTEST_SKIP() << "complex tensors stay on the CPU in traced replicas";
+  const auto numbers = torch::complex(torch::arange(3, torch::kDouble), torch::ones({3}, torch::kDouble));
+  strategy.run([&] {
+    const auto own = (numbers * (own_id() + 1)).to(named.device);
+    const auto conjugate = own.conj();
+    const auto negative = torch::imag(conjugate);
+    const auto sums = get_replica_context().all_reduce("sum", std::vector<torch::Tensor>{negative});
+    EXPECT_TRUE(torch::equal(sums[0].cpu(), torch::full({3}, -sum_of_ids(), torch::kDouble))) << sums[0];
+    const auto sum = get_replica_context().all_reduce("sum", conjugate);
+    EXPECT_TRUE(torch::equal(sum.cpu(), (numbers * sum_of_ids()).conj().resolve_conj())) << sum;
+    const auto gathered = get_replica_context().all_gather(conjugate, 0);
+    EXPECT_TRUE(torch::equal(gathered.narrow(0, 3 * own_id(), 3).cpu(), own.cpu().conj().resolve_conj())) << gathered;
+  });
+}
+
+TEST_P(PeerCollectivesTest, GathersEveryDtypeAndShape) {
+  std::vector<at::ScalarType> dtypes{at::kBool};
+  for (const auto& more : {integers(), floats(), complexes()}) dtypes.insert(dtypes.end(), more.begin(), more.end());
+  strategy.run([&] {
+    for (const auto dtype : dtypes) {
+      for (const std::vector<int64_t>& shape : {std::vector<int64_t>{3}, {2, 3}, {1, 2, 2}, {0, 4}, {2, 0}}) {
+        const auto gathered = get_replica_context().all_gather(filled(shape, own_id() % 2, dtype), 0);
+        std::vector<torch::Tensor> all;
+        for (int i = 0; i < named.replicas; ++i) all.push_back(filled(shape, i % 2, dtype).cpu());
+        EXPECT_TRUE(torch::equal(gathered.cpu(), torch::cat(all))) << dtype << " gave " << gathered;
+      }
+    }
+  });
+}
+
+TEST_P(PeerCollectivesTest, GathersRowsOfAnyNumber) {
+  if (named.is_traced()) GTEST_SKIP() << "replicas are traced with equal shapes";
+  const auto rows = [](int id) { return std::vector<int64_t>{17, 0, 5, 12, 1, 23, 2, 0}[id % 8]; };
+  strategy.run([&] {
+    for (const auto dtype : {at::kHalf, at::kLong, at::kBool, at::kDouble}) {
+      const auto gathered = get_replica_context().all_gather(filled({rows(own_id()), 3}, own_id() % 2, dtype), 0);
+      std::vector<torch::Tensor> all;
+      for (int i = 0; i < named.replicas; ++i) all.push_back(filled({rows(i), 3}, i % 2, dtype).cpu());
+      EXPECT_TRUE(torch::equal(gathered.cpu(), torch::cat(all))) << dtype;
+    }
+  });
+}
+
+TEST_P(PeerCollectivesTest, GradientsOfMeansAndGathers) {
+  strategy.run([&] {
+    auto own = filled({3}, own_id() + 1, at::kDouble).requires_grad_(true);
+    // Each replica uses the mean as often as its number says.
+    (get_replica_context().all_reduce("mean", own) * (own_id() + 1)).sum().backward();
+    EXPECT_TRUE(torch::allclose(own.grad().cpu(), torch::full({3}, sum_of_ids() / named.replicas, torch::kDouble)));
+
+    auto part = filled({2, 2}, own_id() + 1, at::kDouble).requires_grad_(true);
+    const auto weights = torch::arange(2.0 * named.replicas, torch::kDouble).reshape({-1, 1}).to(named.device);
+    (get_replica_context().all_gather(part, 0) * weights).sum().backward();
+    const auto wanted = weights.narrow(0, 2 * own_id(), 2).expand({2, 2}) * named.replicas;
+    EXPECT_TRUE(torch::allclose(part.grad().cpu(), wanted.cpu())) << part.grad();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, PeerCollectivesTest, ::testing::ValuesIn(all_strategies(TpuSize{2, 1})),
+                         strategy_name);
+
+}  // namespace
+}  // namespace lockstep::conformance
