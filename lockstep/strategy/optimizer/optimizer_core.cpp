@@ -7,6 +7,7 @@
 
 #include "lockstep/base/dtype_name.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/collective_call.h"
 #include "lockstep/strategy/context_frame.h"
 #include "lockstep/strategy/optimizer/exchange/clip_gradients.h"
 #include "lockstep/strategy/optimizer/exchange/gradient_exchange.h"
@@ -126,6 +127,8 @@ struct OptimizerCore::State final : RunObserver {
   std::vector<PlannedParameter> planned;
   std::vector<std::unique_ptr<OptimizerReplica>> replicas;
   std::atomic<bool> has_stepped{false};
+  /// Collectives of replicas match those for the same optimizer only.
+  const uint64_t number;
 
   explicit State(const Setup& setup);
 
@@ -137,6 +140,7 @@ struct OptimizerCore::State final : RunObserver {
 
   bool has_several_replicas() const { return strategy->num_replicas_in_sync() > 1; }
   OptimizerReplica& current_replica(const char* operation) const;
+  comm::CollectiveOwner owner(const char* operation) const { return {"optimizer", number, operation}; }
 
   void backward(OptimizerReplica& replica, const at::Tensor& loss) const;
   void update_published(OptimizerReplica& replica, const AllGradients& all, const std::vector<char>& present,
@@ -152,7 +156,8 @@ OptimizerCore::State::State(const Setup& setup)
       prototype(setup.factory, setup.front_factory, setup.groups[0]),
       num_groups(setup.groups[0].size()),
       rows_known(RowUpdate::knows(prototype.kind())),
-      elementwise(setup.elementwise) {
+      elementwise(setup.elementwise),
+      number(setup.strategy->next_optimizer()) {
   make_plan();
 }
 
@@ -279,6 +284,7 @@ OptimizerCore::~OptimizerCore() = default;
 
 void OptimizerCore::minimize(const at::Tensor& loss, std::optional<double> clip_norm) {
   OptimizerReplica& replica = state_->current_replica("minimize");
+  const comm::CollectiveOwnerScope owner(state_->owner("minimize"));
   LOCKSTEP_CHECK_VALUE(!clip_norm || *clip_norm > 0, "[minimize] the norm must be positive: clip_norm=", *clip_norm);
   try {
     state_->backward(replica, loss);
@@ -295,6 +301,7 @@ void OptimizerCore::minimize(const at::Tensor& loss, std::optional<double> clip_
 void OptimizerCore::step() {
   if (current_frame() == nullptr && !state_->has_stepped) state_->before_run();
   OptimizerReplica& replica = state_->current_replica("optimizer step");
+  const comm::CollectiveOwnerScope owner(state_->owner("step"));
   state_->check_planned(replica.tensors);
   state_->has_stepped = true;
   make_dense_where(replica.tensors.parameters, replica.methods, *replica.exchange, replica.reduced);
@@ -324,6 +331,7 @@ void OptimizerCore::step() {
 
 at::Tensor OptimizerCore::step(const std::function<at::Tensor()>& closure) {
   OptimizerReplica& replica = state_->current_replica("optimizer step");
+  const comm::CollectiveOwnerScope owner(state_->owner("step"));
   LOCKSTEP_CHECK_IMPLEMENTED(num_sharded() == 0, "[optimizer step] a closure is for optimizers that evaluate the loss ",
                              "several times, such as LBFGS; call backward() and step()");
   state_->check_planned(replica.tensors);
@@ -341,11 +349,13 @@ at::Tensor OptimizerCore::step(const std::function<at::Tensor()>& closure) {
 
 void OptimizerCore::reduce_gradients() {
   OptimizerReplica& replica = state_->current_replica("reduce_gradients");
+  const comm::CollectiveOwnerScope owner(state_->owner("reduce_gradients"));
   replica.exchange->reduce(replica.reduced);
 }
 
 at::Tensor OptimizerCore::clip_to_norm(double max_norm) {
   OptimizerReplica& replica = state_->current_replica("clip_grad_norm");
+  const comm::CollectiveOwnerScope owner(state_->owner("clip_grad_norm"));
   LOCKSTEP_CHECK_VALUE(max_norm > 0, "[clip_grad_norm] the norm must be positive: max_norm=", max_norm);
   replica.exchange->reduce(replica.reduced);
   return detail::clip_gradients(replica.tensors.parameters, max_norm, replica.reduced);

@@ -16,7 +16,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/diagnostics/call_site.h"
+#include "lockstep/comm/collective_call.h"
 #include "lockstep/strategy/optimizer/exchange/replica_gradients.h"
 
 namespace lockstep::detail {
@@ -42,8 +42,9 @@ struct GradientBuckets::State {
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;
   bool begun = false;
   size_t next = 0;
-  /// Where the user started this backward pass.
+  /// Where the user started this backward pass, and for which optimizer.
   comm::CallSite site;
+  comm::CollectiveOwner owner;
 
   std::mutex mutex;
   std::condition_variable changed;
@@ -146,6 +147,7 @@ void GradientBuckets::State::serve() {
     if (stopping) return;
     const size_t bucket = done;
     const comm::CallSiteScope caller(site);
+    const comm::CollectiveOwnerScope of_optimizer(owner);
     lock.unlock();
     std::exception_ptr error;
     try {
@@ -223,6 +225,7 @@ void GradientBuckets::begin() {
   std::unique_lock lock(state_->mutex);
   state_->changed.wait(lock, [&] { return state_->failure || state_->done == state_->asked; });
   state_->site = comm::CallSite::current();
+  state_->owner = comm::CollectiveOwner::current();
   state_->asked = 0;
   state_->done = 0;
   state_->failure = nullptr;
