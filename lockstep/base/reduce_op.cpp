@@ -8,14 +8,15 @@
 
 namespace lockstep {
 namespace {
-constexpr std::array<std::string_view, 4> kNames{"SUM", "MEAN", "MIN", "MAX"};
+constexpr std::array<std::string_view, 5> kNames{"SUM", "MEAN", "MIN", "MAX", "PRODUCT"};
 }  // namespace
 
 ReduceOp::ReduceOp(std::string_view name) : kind_(Sum) {
   std::string upper(name);
   std::transform(upper.begin(), upper.end(), upper.begin(), [](unsigned char c) { return std::toupper(c); });
   const auto* found = std::find(kNames.begin(), kNames.end(), upper);
-  LOCKSTEP_CHECK_VALUE(found != kNames.end(), "[ReduceOp] the name must be SUM, MEAN, MIN or MAX: name=\"", name, "\"");
+  LOCKSTEP_CHECK_VALUE(found != kNames.end(), "[ReduceOp] the name must be SUM, MEAN, MIN, MAX or PRODUCT: name=\"",
+                       name, "\"");
   kind_ = static_cast<Kind>(found - kNames.begin());
 }
 

@@ -14,14 +14,17 @@ namespace lockstep {
 class LOCKSTEP_API ReduceOp {
  public:
   enum Kind {
-    /// v0 + v1 + ..., in one fixed binary tree over the replicas.
+    /// v0 + v1 + ..., in one fixed binary tree over the replicas. In `all_reduce` the sum of booleans is their logical
+    /// or, as in LibTorch.
     Sum,
-    /// The sum divided by the number of replicas; integers become floating point.
+    /// The sum divided by the number of replicas; integers become floating point. Booleans have none.
     Mean,
     /// The smallest value of each element.
     Min,
     /// The largest value of each element.
     Max,
+    /// v0 · v1 · ..., in the tree of sums. The product of booleans is their logical and.
+    Product,
   };
 
   constexpr ReduceOp(Kind kind) : kind_(kind) {}                    // NOLINT: implicit, as an enumerator
@@ -30,7 +33,7 @@ class LOCKSTEP_API ReduceOp {
 
   constexpr operator Kind() const { return kind_; }  // NOLINT
 
-  /// Returns "SUM", "MEAN", "MIN" or "MAX".
+  /// Returns "SUM", "MEAN", "MIN", "MAX" or "PRODUCT".
   std::string_view name() const;
 
  private:

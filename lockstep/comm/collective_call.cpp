@@ -1,6 +1,7 @@
 #include "lockstep/comm/collective_call.h"
 
 #include <sstream>
+#include <utility>
 
 #include "lockstep/base/dtype_name.h"
 #include "lockstep/base/hash.h"
@@ -9,6 +10,7 @@ namespace lockstep::comm {
 namespace {
 
 thread_local uint64_t outside_changes_of_thread = 0;
+thread_local CollectiveOwner owner_of_thread;
 
 uint64_t mix_tensor(uint64_t hash, const at::Tensor& tensor, int64_t free_dimension) {
   if (!tensor.defined()) return mix_hash(hash, ~0ull);
@@ -43,9 +45,24 @@ OutsideChangesScope::~OutsideChangesScope() { outside_changes_of_thread = outer_
 
 uint64_t OutsideChangesScope::current() { return outside_changes_of_thread; }
 
+CollectiveOwner CollectiveOwner::current() { return owner_of_thread; }
+
+std::ostream& operator<<(std::ostream& out, const CollectiveOwner& owner) {
+  return out << owner.operation << " of " << owner.kind << ' ' << owner.number;
+}
+
+CollectiveOwnerScope::CollectiveOwnerScope(const CollectiveOwner& owner)
+    : outer_(std::exchange(owner_of_thread, owner)) {}
+
+CollectiveOwnerScope::~CollectiveOwnerScope() { owner_of_thread = outer_; }
+
 uint64_t CollectiveCall::fingerprint() const {
   uint64_t hash = mix_hash(inputs.size(), operation.data(), operation.size());
   if (outside_changes != 0) hash = mix_hash(hash, outside_changes);
+  if (!owner.kind.empty()) {
+    hash = mix_hash(hash, owner.kind.data(), owner.kind.size());
+    hash = mix_hash(mix_hash(hash, owner.number), owner.operation.data(), owner.operation.size());
+  }
   hash = mix_hash(hash, static_cast<uint64_t>(reduce_op) << 32 | static_cast<uint32_t>(root));
   hash = mix_hash(hash, static_cast<uint64_t>(free_dimension));
   if (payload_type != nullptr) hash = mix_hash(hash, payload_type->hash_code());
@@ -57,8 +74,12 @@ std::string CollectiveCall::describe() const {
   std::ostringstream out;
   out << operation << '(';
   const char* separator = "";
+  if (!owner.kind.empty()) {
+    out << owner;
+    separator = ", ";
+  }
   if (operation.find("reduce") != std::string_view::npos) {
-    out << ReduceOp(reduce_op);
+    out << separator << ReduceOp(reduce_op);
     separator = ", ";
   }
   if (!inputs.empty()) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ostream>
 #include <string>
 #include <string_view>
 #include <typeinfo>
@@ -29,6 +30,35 @@ class LOCKSTEP_API OutsideChangesScope {
   uint64_t outer_;
 };
 
+/// The object of the program whose collectives a thread makes, such as an optimizer: ranks make them for the same one.
+struct LOCKSTEP_API CollectiveOwner {
+  /// "optimizer", "variable"; a string literal. Empty where a call belongs to no object.
+  std::string_view kind{};
+  /// Counts the objects of this kind in the order in which they were made under the strategy. It is the same on all
+  /// replicas and workers.
+  uint64_t number = 0;
+  /// What the user calls, for example "clip_grad_norm". A string literal.
+  std::string_view operation{};
+
+  /// The owner of the calling thread's collectives, as its innermost CollectiveOwnerScope says.
+  static CollectiveOwner current();
+};
+
+/// Prints `step of optimizer 1`.
+LOCKSTEP_API std::ostream& operator<<(std::ostream& out, const CollectiveOwner& owner);
+
+/// For as long as it lives, collectives of this thread only match those of ranks with an equal owner.
+class LOCKSTEP_API CollectiveOwnerScope {
+ public:
+  explicit CollectiveOwnerScope(const CollectiveOwner& owner);
+  ~CollectiveOwnerScope();
+  CollectiveOwnerScope(const CollectiveOwnerScope&) = delete;
+  CollectiveOwnerScope& operator=(const CollectiveOwnerScope&) = delete;
+
+ private:
+  CollectiveOwner outer_;
+};
+
 /// One collective as one rank calls it: what ranks compare with each other, and what the recorder stores.
 ///
 /// It lives on the calling rank's stack until the collective ends, so other ranks may read what it refers to.
@@ -52,10 +82,13 @@ struct LOCKSTEP_API CollectiveCall {
   CallSite site = CallSite::current();
   /// See OutsideChangesScope.
   uint64_t outside_changes = OutsideChangesScope::current();
+  /// See CollectiveOwnerScope.
+  CollectiveOwner owner = CollectiveOwner::current();
 
   /// Hashes all that must be equal on every rank.
   uint64_t fingerprint() const;
-  /// Returns a description: `all_reduce(SUM, float32[3, 4], 2 tensors) at train.cpp:57`.
+  /// Returns a description: `all_reduce(SUM, float32[3, 4], 2 tensors) at train.cpp:57`, and for an
+  /// owner `optimizer step(step of optimizer 1, float32[3, 4]) at train.cpp:58`.
   std::string describe() const;
 };
 

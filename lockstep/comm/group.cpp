@@ -25,7 +25,8 @@ std::ostream& operator<<(std::ostream& out, const Where& where) {
 
 void check_tensors(const Where& where, at::TensorList tensors) {
   for (const auto& tensor : tensors) {
-    LOCKSTEP_CHECK_VALUE(tensor.defined(), "[", where.operation, "] every tensor must be defined", where);
+    LOCKSTEP_CHECK_VALUE(tensor.defined(), "[", where.operation, "] every tensor must be defined", where,
+                         "; give each rank a tensor, for example zeros where it has no value");
     LOCKSTEP_CHECK_VALUE(tensor.device().type() == tensors[0].device().type(), "[", where.operation,
                          "] one call takes tensors of one kind of device: ", tensors[0].device(), " and ",
                          tensor.device(), where, "; make one call for each");
@@ -43,10 +44,14 @@ void check_reducible(const Where& where, at::TensorList tensors, ReduceOp op) {
   for (const auto& tensor : tensors) {
     const auto dtype = tensor.scalar_type();
     const bool adds = op == ReduceOp::Sum || op == ReduceOp::Mean;
-    LOCKSTEP_CHECK_TYPE(dtype != at::kBool || !adds || where.group.size() == 1, "[", where.operation,
-                        "] bool has no sum: op=", op, where, "; convert it to an integer type, or use MAX for any");
-    LOCKSTEP_CHECK_TYPE(!tensor.is_complex() || adds, "[", where.operation, "] complex numbers have no order: op=", op,
-                        ", dtype=", dtype_name(dtype), where);
+    const bool orders = op == ReduceOp::Min || op == ReduceOp::Max;
+    LOCKSTEP_CHECK_TYPE(dtype != at::kBool || op != ReduceOp::Mean || where.group.size() == 1, "[", where.operation,
+                        "] bool has no mean: op=", op, where, "; convert it to a floating-point type");
+    LOCKSTEP_CHECK_TYPE(!tensor.is_complex() || !orders, "[", where.operation,
+                        "] complex numbers have no order: op=", op, ", dtype=", dtype_name(dtype), where);
+    LOCKSTEP_CHECK_TYPE(dtype != at::kComplexHalf || adds, "[", where.operation,
+                        "] complex numbers of half precision have no product: op=", op, where,
+                        "; convert them to complex64");
     LOCKSTEP_CHECK_IMPLEMENTED(tensor.layout() == at::kStrided || (adds && tensor.layout() == at::kSparse), "[",
                                where.operation,
                                "] dense tensors, or COO tensors with SUM or MEAN, can be reduced: op=", op,

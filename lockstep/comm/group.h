@@ -36,7 +36,8 @@ class LOCKSTEP_API Group {
   /// Leaves the reduction over all ranks on every rank.
   ///
   /// Sparse tensors are concatenated in rank order, without adding equal indices. The mean of integers is floating
-  /// point (float32 of 8 and 16 bits, else float64), so it exists out of place only.
+  /// point (float32 of 8 and 16 bits, else float64), so it exists out of place only. The sum of booleans is their
+  /// logical or, the product their logical and; they have no mean.
   std::vector<at::Tensor> all_reduce(at::TensorList tensors, ReduceOp op = ReduceOp::Sum,
                                      const CommunicationOptions& options = {}) const;
   at::Tensor all_reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::Sum,

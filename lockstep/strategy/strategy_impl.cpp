@@ -17,6 +17,20 @@
 namespace lockstep::detail {
 namespace {
 
+/// Tells the monitor that a run has ended, also where it throws.
+class EndOfRun {
+ public:
+  explicit EndOfRun(comm::WatchedRuns* runs) : runs_(runs) {}
+  ~EndOfRun() {
+    if (runs_ != nullptr) runs_->end();
+  }
+  EndOfRun(const EndOfRun&) = delete;
+  EndOfRun& operator=(const EndOfRun&) = delete;
+
+ private:
+  comm::WatchedRuns* runs_;
+};
+
 std::vector<c10::Device> torch_devices(const std::vector<LogicalDevice>& devices) {
   std::vector<c10::Device> result;
   for (const LogicalDevice& device : devices) result.push_back(device.torch_device);
@@ -25,7 +39,7 @@ std::vector<c10::Device> torch_devices(const std::vector<LogicalDevice>& devices
 
 }  // namespace
 
-StrategyImpl::Team::Team(const StrategyImpl& strategy, int depth)
+StrategyImpl::Team::Team(const StrategyImpl& strategy, int depth, const Team* outer)
     : rendezvous(std::make_shared<comm::Rendezvous>(strategy.num_local_replicas())),
       groups(comm::make_local_groups(rendezvous)),
       threads(torch_devices(strategy.devices()), strategy.global_replica(0), strategy.num_workers(),
@@ -37,6 +51,14 @@ StrategyImpl::Team::Team(const StrategyImpl& strategy, int depth)
   if (Workers* workers = strategy.workers()) {
     spread = workers->make_groups(depth == 0 ? "replicas" : c10::str("replicas in merge ", depth),
                                   strategy.num_local_replicas());
+    watched =
+        std::make_unique<comm::WatchedRuns>(strategy.num_local_replicas(), outer ? outer->watched.get() : nullptr);
+    const std::string& name = spread->local()[0].name();
+    watches.push_back(workers->monitor().watch(
+        {name, comm::GroupUse::Replicas, strategy.num_local_replicas(), &spread->recorder(), watched.get()}));
+    watches.push_back(
+        workers->monitor().watch({name + " of this worker", comm::GroupUse::LocalReplicas,
+                                  strategy.num_local_replicas(), &rendezvous->recorder(), watched.get()}));
   }
 }
 
@@ -50,7 +72,14 @@ StrategyImpl::StrategyImpl(std::vector<LogicalDevice> devices, std::shared_ptr<W
   if (workers_) worker_groups_ = workers_->make_groups("workers", 1);
   if (workers_ && !workers_->shares_memory())
     gradient_groups_ = workers_->make_groups("gradients", num_local_replicas());
-  team_ = std::make_unique<Team>(*this, 0);
+  team_ = std::make_unique<Team>(*this, 0, nullptr);
+  if (!workers_) return;
+  const auto watch = [&](const comm::WorkerGroups& groups, comm::GroupUse use, const comm::WatchedRuns* runs) {
+    watches_.push_back(workers_->monitor().watch(
+        {groups.local()[0].name(), use, static_cast<int>(groups.local().size()), &groups.recorder(), runs}));
+  };
+  watch(*worker_groups_, comm::GroupUse::Workers, nullptr);
+  if (gradient_groups_) watch(*gradient_groups_, comm::GroupUse::Gradients, team_->watched.get());
 }
 
 StrategyImpl::~StrategyImpl() = default;
@@ -102,7 +131,7 @@ StrategyImpl::Team& StrategyImpl::team_at(int depth) const {
   int level = 0;
   while (level < depth) {
     ++level;
-    if (!team->inside_merge) team->inside_merge = std::make_unique<Team>(*this, level);
+    if (!team->inside_merge) team->inside_merge = std::make_unique<Team>(*this, level, team);
     team = team->inside_merge.get();
   }
   return *team;
@@ -130,6 +159,7 @@ void StrategyImpl::call_for_each_replica(c10::function_ref<void(int)> body) {
 
 void StrategyImpl::run_team(Team& team, int depth, c10::function_ref<void(int)> body) {
   uint64_t run = 0;
+  const EndOfRun end(team.watched.get());
   // A run inside a merge function belongs to the run around it.
   bool begins_gradients = false;
   team.threads.run(
@@ -146,6 +176,8 @@ void StrategyImpl::run_team(Team& team, int depth, c10::function_ref<void(int)> 
         if (depth == 0) notify_before_run();
         team.rendezvous->reset();
         run = ++num_runs_;
+        if (team.watched) team.watched->begin(run);
+        if (team.watched && depth == 0) workers_->monitor().note_run();
         if (team.spread) team.spread->begin_run(run);
         begins_gradients = gradient_groups_ && (depth == 0 || gradients_left_);
         if (begins_gradients) {
@@ -154,6 +186,7 @@ void StrategyImpl::run_team(Team& team, int depth, c10::function_ref<void(int)> 
         }
       },
       [&](int replica, std::exception_ptr error) {
+        if (team.watched) team.watched->leave(replica);
         // This also ends the waits of the threads that send gradients.
         if (error && workers_) workers_->report_failure(error);
         if (team.spread) team.spread->leave(replica, error);
@@ -175,6 +208,11 @@ int StrategyImpl::num_workers() const { return workers_ ? workers_->count() : 1;
 comm::SharedRendezvous* StrategyImpl::shared_rendezvous() const {
   const Team& team = current_team();
   return team.spread ? team.spread->shared_rendezvous() : nullptr;
+}
+
+StrategyImpl::LockedGroup StrategyImpl::worker_group() const {
+  workers_->monitor().note_call();
+  return {worker_group_mutex_, worker_groups_->local()[0]};
 }
 
 std::function<bool(bool)> StrategyImpl::any_worker() const {

@@ -14,6 +14,7 @@
 
 #include "lockstep/api.h"
 #include "lockstep/base/reduce_op.h"
+#include "lockstep/comm/diagnostics/wait_monitor.h"
 #include "lockstep/comm/group.h"
 #include "lockstep/comm/rendezvous.h"
 #include "lockstep/comm/worker_groups.h"
@@ -130,10 +131,14 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
     const comm::Group& group_;
   };
   /// Waits until no other thread uses the group. It has one rank of each worker. Only with several workers.
-  LockedGroup worker_group() const { return {worker_group_mutex_, worker_groups_->local()[0]}; }
+  LockedGroup worker_group() const;
   /// The group of all replicas that reduces gradients while replicas compute. Only with several workers that do not
   /// share memory.
   const comm::Group& gradient_group(int replica) const { return gradient_groups_->local()[replica]; }
+  /// For as long as it lives, a replica waits for the thread that sends its gradients. Only with several workers.
+  comm::WatchedRuns::GradientWait wait_for_gradients(int replica) const {
+    return {current_team().watched.get(), replica};
+  }
   /// The last collectives of that group.
   const comm::Recorder& gradient_recorder() const { return gradient_groups_->recorder(); }
 
@@ -154,6 +159,11 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   /// Calls all observers after a run, or after a replayed step.
   void observe_run_end();
 
+  /// Count the optimizers, variables and modules that are made, in the same order on all workers. See CollectiveOwner.
+  uint64_t next_optimizer() { return num_optimizers_++; }
+  uint64_t next_variable() { return num_variables_++; }
+  uint64_t next_module() { return num_modules_++; }
+
   int threads_per_replica() const { return team_->threads.threads_per_replica(); }
 
  protected:
@@ -168,7 +178,7 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   /// The threads of the local replicas, with their rendezvous and groups. They wait while a merge function is called,
   /// so a run inside it needs another team.
   struct Team {
-    Team(const StrategyImpl& strategy, int depth);
+    Team(const StrategyImpl& strategy, int depth, const Team* outer);
     const comm::Group& group(int replica) const { return spread ? spread->local()[replica] : groups[replica]; }
 
     std::shared_ptr<comm::Rendezvous> rendezvous;
@@ -177,6 +187,9 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
     std::shared_ptr<comm::WorkerGroups> spread;
     ReplicaThreads threads;
     std::unique_ptr<Team> inside_merge;
+    /// What the monitor of the workers sees; null if there is one worker.
+    std::unique_ptr<comm::WatchedRuns> watched;
+    std::vector<std::shared_ptr<void>> watches;
   };
 
   Team& team_at(int depth) const;
@@ -193,7 +206,11 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   mutable std::mutex worker_group_mutex_;
   std::shared_ptr<comm::WorkerGroups> gradient_groups_;
   std::unique_ptr<Team> team_;
+  std::vector<std::shared_ptr<void>> watches_;
   std::atomic<uint64_t> num_runs_{0};
+  std::atomic<uint64_t> num_optimizers_{0};
+  std::atomic<uint64_t> num_variables_{0};
+  std::atomic<uint64_t> num_modules_{0};
   /// Whether replicas have ended the last run of `gradient_groups_`.
   std::atomic<bool> gradients_left_{false};
   std::mutex observers_mutex_;

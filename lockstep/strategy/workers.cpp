@@ -22,6 +22,8 @@ namespace {
 struct CurrentJob {
   std::mutex mutex;
   std::shared_ptr<comm::Job> job;
+  /// Of that job; the strategies own it.
+  std::weak_ptr<comm::WaitMonitor> monitor;
   std::vector<std::string> addresses;
   int worker = -1;
   int num_strategies = 0;
@@ -74,6 +76,7 @@ std::shared_ptr<comm::Job> join_job(const comm::JobOptions& options, int& number
                     current.worker == options.worker;
   if (!fits) {
     current.job.reset();
+    current.monitor.reset();
     current.job = comm::join_job(options);
     current.addresses = options.addresses;
     current.worker = options.worker;
@@ -81,6 +84,17 @@ std::shared_ptr<comm::Job> join_job(const comm::JobOptions& options, int& number
   }
   number = current.num_strategies++;
   return current.job;
+}
+
+/// Returns the monitor that all strategies of the job share.
+std::shared_ptr<comm::WaitMonitor> monitor_of(const std::shared_ptr<comm::Job>& job) {
+  CurrentJob& current = current_job();
+  const std::lock_guard lock(current.mutex);
+  std::shared_ptr<comm::WaitMonitor> monitor = current.job == job ? current.monitor.lock() : nullptr;
+  if (monitor) return monitor;
+  monitor = std::make_shared<comm::WaitMonitor>(job);
+  if (current.job == job) current.monitor = monitor;
+  return monitor;
 }
 
 /// The machine of this process, as text. Processes under a quota of their own do not share cores with others.
@@ -147,6 +161,7 @@ std::shared_ptr<Workers> Workers::join(const ClusterResolver& resolver, int repl
                                                                            .implementation = options.implementation,
                                                                            .gpus = std::move(gpus),
                                                                            .timeout = workers->timeout_});
+  workers->monitor_ = monitor_of(workers->job_);
   LOCKSTEP_LOG(Info) << workers->count() << " workers, this is " << workers->job_->name(workers->index()) << "; engine "
                      << workers->engine() << ": " << workers->reason();
   return workers;

@@ -10,6 +10,7 @@
 
 #include "lockstep/api.h"
 #include "lockstep/cluster/multi_worker.h"
+#include "lockstep/comm/diagnostics/wait_monitor.h"
 #include "lockstep/comm/job/job.h"
 #include "lockstep/comm/job_engine.h"
 #include "lockstep/comm/options.h"
@@ -45,6 +46,9 @@ class LOCKSTEP_API Workers {
   const std::string& reason() const { return engine_->reason(); }
   bool shares_memory() const { return engine_->shares_memory(); }
 
+  /// Ends the job when workers wait for each other in different collectives.
+  comm::WaitMonitor& monitor() const { return *monitor_; }
+
   /// Makes a group over all workers. A collective call: all workers make the same groups in the same order.
   std::shared_ptr<comm::WorkerGroups> make_groups(const std::string& purpose, int ranks_per_worker) {
     return engine_->make_groups(purpose, ranks_per_worker);
@@ -66,6 +70,7 @@ class LOCKSTEP_API Workers {
   int sharing_cores_ = 1;
   std::chrono::milliseconds timeout_{};
   std::unique_ptr<comm::JobEngine> engine_;
+  std::shared_ptr<comm::WaitMonitor> monitor_;
 };
 
 }  // namespace detail

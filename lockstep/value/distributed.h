@@ -22,6 +22,10 @@ namespace detail {
 [[noreturn]] LOCKSTEP_API void fail_outside_replica(const char* type, size_t num_components);
 [[noreturn]] LOCKSTEP_API void fail_component_index(const char* type, int64_t index, size_t num_components);
 
+/// False for all types: for `static_assert` in templates that must not be instantiated.
+template <class...>
+inline constexpr bool kIsOneNumber = false;
+
 /// Base of PerReplica and Mirrored: the components, one for each local replica.
 template <class T>
 class Components {
@@ -95,6 +99,15 @@ class PerReplica : public detail::Components<T> {
   }
 
   operator const T&() const { return value(); }  // NOLINT: inside a replica a PerReplica is its component
+
+  /// Does not compile: a PerReplica is no number. `strategy.reduce("sum", value).item<float>()` is the number of all
+  /// replicas, `value[i].item<float>()` and `strategy.local_results(value)` are those of single ones.
+  template <class Number = void>
+  void item() const {
+    static_assert(detail::kIsOneNumber<Number, T>,
+                  "a PerReplica has one value for each replica and no item(): call item() on "
+                  "strategy.reduce(\"sum\", value), on value[i], or on each of strategy.local_results(value)");
+  }
 
  private:
   bool is_one_number() const {

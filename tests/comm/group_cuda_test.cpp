@@ -41,7 +41,7 @@ class GroupCudaTest : public ::testing::Test {
 TEST_F(GroupCudaTest, AllReduceHasTheBitsOfTheCpu) {
   for (const int size : {2, 3, 4}) {
     for (const auto dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
-      for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Min, ReduceOp::Max}) {
+      for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Min, ReduceOp::Max, ReduceOp::Product}) {
         SCOPED_TRACE(c10::str(size, " ranks, ", dtype, ", ", op));
         expect_as_on_cpu(size, dtype, op);
       }

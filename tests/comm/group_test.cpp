@@ -50,7 +50,10 @@ at::Tensor expected(int size, at::IntArrayRef shape, at::ScalarType dtype, Reduc
     for (size_t i = 0; i + stride < values.size(); i += 2 * stride) {
       auto& a = values[i];
       const auto& b = values[i + stride];
-      a = op == ReduceOp::Min ? at::minimum(a, b) : op == ReduceOp::Max ? at::maximum(a, b) : at::add(a, b);
+      a = op == ReduceOp::Min       ? at::minimum(a, b)
+          : op == ReduceOp::Max     ? at::maximum(a, b)
+          : op == ReduceOp::Product ? at::mul(a, b)
+                                    : at::add(a, b);
     }
   }
   if (op == ReduceOp::Mean && values[0].is_complex()) {
@@ -109,7 +112,7 @@ class GroupTest : public ::testing::TestWithParam<Layout> {
   }
   std::vector<ReduceOp> ops_for(at::ScalarType dtype) const {
     if (c10::isComplexType(dtype)) return {ReduceOp::Sum, ReduceOp::Mean};
-    return {ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Min, ReduceOp::Max};
+    return {ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Min, ReduceOp::Max, ReduceOp::Product};
   }
 };
 
@@ -184,6 +187,46 @@ TEST_P(GroupTest, NonContiguousTensors) {
     EXPECT_TRUE(same_bits(group.all_reduce(at::conj(numbers)),
                           at::conj(expected(size(), {5}, at::kComplexFloat, ReduceOp::Sum)).resolve_conj()));
   });
+}
+
+TEST_P(GroupTest, ProductOfComplexNumbers) {
+  for (const auto dtype : {at::kComplexFloat, at::kComplexDouble}) {
+    const auto want = expected(size(), {37}, dtype, ReduceOp::Product);
+    run_groups([&](const Group& group) {
+      EXPECT_TRUE(at::allclose(group.all_reduce(values_of(group.rank(), {37}, dtype), "product"), want, 1e-4));
+    });
+  }
+}
+
+TEST_P(GroupTest, SumsOfBooleansAreOrAndProductsAnd) {
+  run_groups([&](const Group& group) {
+    const auto mine = at::arange(40).eq(group.rank());
+    const auto any = at::arange(40).lt(size());
+    EXPECT_TRUE(same_bits(group.all_reduce(mine, "sum"), any));
+    EXPECT_TRUE(same_bits(group.all_reduce(mine, "max"), any));
+    EXPECT_TRUE(same_bits(group.all_reduce(mine.logical_not(), "product"), any.logical_not()));
+    EXPECT_TRUE(same_bits(group.all_reduce(mine.logical_not(), "min"), any.logical_not()));
+    const std::vector<at::Tensor> in_place{mine.clone()};
+    group.all_reduce_(in_place, "sum");
+    EXPECT_TRUE(same_bits(in_place[0], any));
+  });
+}
+
+TEST_P(GroupTest, CallsOfDifferentOwnersDoNotMatch) {
+  if (size() == 1) GTEST_SKIP() << "one rank";
+  try {
+    run_groups([&](const Group& group) {
+      const CollectiveOwnerScope outer({"optimizer", 7, "step"});
+      group.all_reduce(at::ones({2}));
+      const uint64_t number = group.rank() == 0 ? 0 : 1;
+      const CollectiveOwnerScope owner({"optimizer", number, "step"});
+      group.all_reduce(at::ones({2}));
+    });
+    ADD_FAILURE() << "the owners differ";
+  } catch (const CollectiveError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("all_reduce(step of optimizer 0, SUM, float32[2])"),
+                                    HasSubstr("all_reduce(step of optimizer 1, SUM, float32[2])")));
+  }
 }
 
 TEST_P(GroupTest, MinAndMaxPassNanOn) {
@@ -304,8 +347,10 @@ TEST_P(GroupTest, ThousandsOfTinyReductions) {
 }
 
 TEST(GroupErrorTest, SaysWhatIsWrong) {
-  EXPECT_THAT(error_of(2, [](const Group& g) { g.all_reduce(at::ones({2}, at::kBool)); }),
-              HasSubstr("[all_reduce] bool has no sum"));
+  EXPECT_THAT(error_of(2, [](const Group& g) { g.all_reduce(at::ones({2}, at::kBool), "mean"); }),
+              HasSubstr("[all_reduce] bool has no mean"));
+  EXPECT_THAT(error_of(2, [](const Group& g) { g.all_reduce(at::ones({2}, at::kComplexHalf), "product"); }),
+              HasSubstr("complex numbers of half precision have no product"));
   EXPECT_THAT(error_of(2, [](const Group& g) { g.all_reduce_(at::ones({2}, at::kInt), "mean"); }),
               HasSubstr("[all_reduce_] the mean of integers is floating point"));
   EXPECT_THAT(error_of(2, [](const Group& g) { g.all_reduce(at::ones({2}, at::kComplexFloat), "max"); }),

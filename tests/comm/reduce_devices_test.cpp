@@ -94,7 +94,7 @@ std::vector<std::vector<at::Tensor>> between_workers(int num_workers, int ranks_
 
 TEST(ReduceDevicesTest, HasTheBitsOfOneProcess) {
   for (const auto& [workers, ranks] : {std::pair{2, 1}, {3, 1}, {2, 2}, {3, 2}, {2, 3}}) {
-    for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Min, ReduceOp::Max}) {
+    for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Min, ReduceOp::Max, ReduceOp::Product}) {
       SCOPED_TRACE(c10::str(workers, " workers, ", ranks, " ranks each, ", op));
       const auto wanted = in_one_process(workers * ranks, op);
       for (const auto& results : between_workers(workers, ranks, op)) {

@@ -1,5 +1,8 @@
 // What optimizers promise beyond plain steps, under every strategy.
 
+#include <functional>
+#include <string>
+
 #include <gtest/gtest.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -446,6 +449,62 @@ TEST_P(OptimizerTest, IsCalledByAllReplicas) {
     if (get_replica_context().replica_id_in_sync_group() == 0) sgd.step();
   }),
                CollectiveError);
+}
+
+std::string error_of_run(const Strategy& strategy, const std::function<void(int)>& step) {
+  try {
+    strategy.run([&] { step(get_replica_context().replica_id_in_sync_group()); });
+  } catch (const CollectiveError& error) {
+    return error.what_without_backtrace();
+  }
+  return "no error";
+}
+
+TEST_P(OptimizerTest, TwoOptimizersAreNotMixed) {
+  if (named.replicas == 1) GTEST_SKIP() << "one replica";
+  if (named.has_workers()) GTEST_SKIP() << "several processes: faults_test.cpp checks it";
+  auto scope = strategy.scope();
+  auto first = module<torch::nn::Linear>(torch::nn::LinearOptions(3, 2));
+  auto second = module<torch::nn::Linear>(torch::nn::LinearOptions(3, 2));
+  auto sgd = optimizer<torch::optim::SGD>(first, 0.5);
+  auto other = optimizer<torch::optim::SGD>(second, 0.5);
+  const auto minimize = [&](bool is_first) {
+    const auto input = torch::ones({4, 3}, torch::TensorOptions(named.device));
+    if (is_first) sgd.minimize(first->forward(input).sum());
+    if (!is_first) other.minimize(second->forward(input).sum());
+  };
+  for (int step = 0; step < 2; ++step) {
+    EXPECT_EQ(error_of_run(strategy, [&](int) { minimize(true), minimize(false); }), "no error");
+  }
+  const std::string error = error_of_run(strategy, [&](int replica) {
+    minimize(replica != 0);
+    minimize(replica == 0);
+  });
+  EXPECT_NE(error.find("of optimizer 0"), std::string::npos) << error;
+  EXPECT_NE(error.find("of optimizer 1"), std::string::npos) << error;
+  EXPECT_NE(error.find("at optimizer_test.cpp:"), std::string::npos) << error;
+  EXPECT_EQ(error_of_run(strategy, [&](int) { minimize(true), minimize(false); }), "no error");
+}
+
+TEST_P(OptimizerTest, OneReplicaAloneCannotReduceOrClip) {
+  if (named.replicas == 1) GTEST_SKIP() << "one replica";
+  if (named.has_workers()) GTEST_SKIP() << "several processes: faults_test.cpp checks it";
+  auto scope = strategy.scope();
+  auto model = module<torch::nn::Linear>(torch::nn::LinearOptions(3, 2));
+  auto sgd = optimizer<torch::optim::SGD>(model, 0.5);
+  for (const bool clips : {false, true}) {
+    const std::string error = error_of_run(strategy, [&](int replica) {
+      sgd.zero_grad();
+      model->forward(torch::ones({4, 3}, torch::TensorOptions(named.device))).sum().backward();
+      if (replica == 0 && clips) sgd.clip_grad_norm(1.0);
+      if (replica == 0 && !clips) sgd.reduce_gradients();
+      sgd.step();
+    });
+    EXPECT_NE(error.find(clips ? "clip_grad_norm of optimizer 0" : "reduce_gradients of optimizer 0"),
+              std::string::npos)
+        << error;
+    EXPECT_NE(error.find("step of optimizer 0"), std::string::npos) << error;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, OptimizerTest, ::testing::ValuesIn(all_strategies()), strategy_name);

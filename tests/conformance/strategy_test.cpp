@@ -1,5 +1,8 @@
 // The methods of a strategy, on every strategy and device, against the plain computation.
 
+#include <functional>
+#include <string>
+
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
@@ -89,6 +92,74 @@ TEST_P(StrategyTest, AllReduceInReplicasIsDifferentiable) {
   }));
   for (const auto& gradient : gradients) {
     EXPECT_TRUE(torch::allclose(gradient.cpu(), torch::full({3}, named.replicas * (named.replicas + 1) / 2.0)));
+  }
+}
+
+TEST_P(StrategyTest, AllReduceOfBooleansIsOrAndAnd) {
+  strategy.run([&] {
+    const ReplicaContext context = get_replica_context();
+    const int id = context.replica_id_in_sync_group();
+    const auto own = torch::arange(8).cpu().eq(id);
+    const auto any = torch::arange(8).cpu().lt(named.replicas);
+    EXPECT_TRUE(torch::equal(context.all_reduce("sum", on_device(own)).cpu(), any));
+    EXPECT_TRUE(torch::equal(context.all_reduce("product", on_device(own.logical_not())).cpu(), any.logical_not()));
+  });
+}
+
+TEST_P(StrategyTest, AllReduceMultiplies) {
+  double product = 1;
+  for (int replica = 0; replica < named.replicas; ++replica) product *= replica + 2;
+  strategy.run([&] {
+    const ReplicaContext context = get_replica_context();
+    const double own = context.replica_id_in_sync_group() + 2;
+    for (const auto type : {torch::kFloat, torch::kHalf, torch::kInt}) {
+      const auto result = context.all_reduce("product", on_device(torch::full({3}, own).to(type)));
+      EXPECT_EQ(result.scalar_type(), type);
+      EXPECT_TRUE(torch::equal(result.cpu().to(torch::kDouble), torch::full({3}, product, torch::kDouble).cpu()));
+    }
+  });
+  const auto values = strategy.run([&] {
+    return on_device(torch::full({2, 3}, get_replica_context().replica_id_in_sync_group() + 2.0));
+  });
+  EXPECT_TRUE(torch::equal(strategy.reduce("product", values).cpu(), torch::full({2, 3}, product)));
+  EXPECT_TRUE(torch::equal(strategy.reduce("product", values, 0).cpu(), torch::full({3}, product * product)));
+}
+
+TEST_P(StrategyTest, UndefinedTensorsAreAnErrorThatSaysWhatToDo) {
+  if (named.has_workers()) GTEST_SKIP() << "several processes: the error ends the job";
+  const auto error_of = [&](const std::function<void(const ReplicaContext&)>& call) -> std::string {
+    try {
+      strategy.run([&] { call(get_replica_context()); });
+    } catch (const c10::ValueError& error) {
+      return error.what_without_backtrace();
+    }
+    return "no ValueError";
+  };
+  const std::string reduced =
+      error_of([](const ReplicaContext& context) { context.all_reduce("sum", torch::Tensor()); });
+  EXPECT_EQ(reduced.rfind("[all_reduce] every tensor must be defined", 0), 0u) << reduced;
+  EXPECT_NE(reduced.find("give zeros"), std::string::npos) << reduced;
+  const std::string gathered = error_of([](const ReplicaContext& context) { context.all_gather(torch::Tensor(), 0); });
+  EXPECT_EQ(gathered.rfind("[all_gather] every tensor must be defined", 0), 0u) << gathered;
+}
+
+TEST_P(StrategyTest, VariablesAreNotMixed) {
+  if (named.replicas == 1) GTEST_SKIP() << "one replica";
+  if (named.has_workers()) GTEST_SKIP() << "several processes: the error ends the job";
+  auto scope = strategy.scope();
+  Variable first(1.0, {.aggregation = VariableAggregation::Sum});
+  Variable second(1.0, {.aggregation = VariableAggregation::Sum});
+  try {
+    strategy.run([&] {
+      const bool is_first = get_replica_context().replica_id_in_sync_group() == 0;
+      (is_first ? first : second).assign(torch::ones({}));
+      (is_first ? second : first).assign(torch::ones({}));
+    });
+    ADD_FAILURE() << "replicas write different variables";
+  } catch (const CollectiveError& error) {
+    const std::string text = error.what_without_backtrace();
+    EXPECT_NE(text.find("assign of variable 0"), std::string::npos) << text;
+    EXPECT_NE(text.find("assign of variable 1"), std::string::npos) << text;
   }
 }
 

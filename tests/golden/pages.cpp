@@ -49,7 +49,7 @@ CentralStorageStrategy and runner.TPUStrategy.
 | | `kwargs` | none: C++ has no named arguments; pass them in order, or a struct |
 | | `options` | `run(RunOptions{...}, fn, args...)`, see below |
 | `experimental_run` | `fn`, `input_iterator` | runs `fn` on the next element of the iterator; without one, without arguments |
-| `reduce` | `reduce_op` | SUM, MEAN, MIN, MAX, as an enumerator or a string in any case |
+| `reduce` | `reduce_op` | SUM, MEAN, MIN, MAX, PRODUCT, as an enumerator or a string in any case |
 | | `value` | a PerReplica or a nest of them; a value that is the same on all replicas has a mean, but no sum |
 | | `axis` | one axis, several axes, or none; it may be left out |
 | `gather` | `value`, `axis` | concatenates along `axis`; negative axes count from the last one; slices are a NotImplementedError |

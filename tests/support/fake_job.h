@@ -50,6 +50,9 @@ class FakeJob : public comm::Job {
   const comm::JobFailure* failure() const override { return failed_ ? &failure_ : nullptr; }
   bool has_left(int) const override { return false; }
   void fail(const std::string& reason) override { break_off(worker_, reason); }
+  void fail_by_mismatch(const std::string& reason) override { break_off(-1, reason); }
+  void report(const std::string&) override {}
+  std::string last_report(int) const override { return ""; }
 
   std::shared_ptr<void> on_change(std::function<void()> callback) override {
     const std::lock_guard lock(mutex_);

@@ -26,6 +26,7 @@ struct Board {
   std::mutex mutex;
   std::condition_variable changed;
   std::map<std::string, std::string> values;
+  std::map<int, std::string> reports;
   std::optional<comm::JobFailure> failure;
   std::map<int, std::function<void()>> callbacks;
   int next_callback = 0;
@@ -63,15 +64,18 @@ class BoardJob final : public comm::Job {
   bool has_left(int) const override { return false; }
 
   void fail(const std::string& reason) override {
-    std::map<int, std::function<void()>> callbacks;
-    {
-      const std::lock_guard lock(board_->mutex);
-      if (board_->failure) return;
-      board_->failure = {comm::JobFailure::Kind::Failed, worker_,
-                         names_[static_cast<size_t>(worker_)] + " failed: " + reason};
-      callbacks = board_->callbacks;
-    }
-    for (const auto& [id, callback] : callbacks) callback();
+    fail({comm::JobFailure::Kind::Failed, worker_, names_[static_cast<size_t>(worker_)] + " failed: " + reason});
+  }
+  void fail_by_mismatch(const std::string& reason) override { fail({comm::JobFailure::Kind::Mismatch, -1, reason}); }
+
+  void report(const std::string& report) override {
+    const std::lock_guard lock(board_->mutex);
+    board_->reports[worker_] = report;
+  }
+  std::string last_report(int worker) const override {
+    const std::lock_guard lock(board_->mutex);
+    const auto found = board_->reports.find(worker);
+    return found == board_->reports.end() ? "" : found->second;
   }
 
   std::shared_ptr<void> on_change(std::function<void()> callback) override {
@@ -85,6 +89,17 @@ class BoardJob final : public comm::Job {
   }
 
  private:
+  void fail(comm::JobFailure failure) {
+    std::map<int, std::function<void()>> callbacks;
+    {
+      const std::lock_guard lock(board_->mutex);
+      if (board_->failure) return;
+      board_->failure = std::move(failure);
+      callbacks = board_->callbacks;
+    }
+    for (const auto& [id, callback] : callbacks) callback();
+  }
+
   std::shared_ptr<Board> board_;
   int worker_;
   std::vector<std::string> names_;

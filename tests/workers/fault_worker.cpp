@@ -9,9 +9,13 @@
 //             shape, call   another shape, or another collective, than all others
 //             elsewhere     a collective outside of run while all others are in one inside
 //             throw         its last replica throws
+//             return        its last replica returns without the collectives of all others; then it sleeps for --pause
+//             reduce        its last replica reduces its gradients once more than all others
+//             order         its last replica steps two optimizers in another order than all others
 //             leave         it ends well, without the steps that all others go on with
 //   --when    inside        in collectives (kill, stop), in the replica's function before one, or before backward
 //   (throw)
+//             late          as inside, but after the others have waited for a while
 //             backward      in the backward pass
 //             between       outside of run
 //   --steps   trains so long and compares what it has learnt with plain LibTorch; else until something ends it
@@ -24,6 +28,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <map>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -40,6 +45,7 @@ namespace ls = lockstep;
 using Json = nlohmann::ordered_json;
 
 constexpr int kFaultyStep = 3;
+constexpr double kLate = 0.7;
 constexpr const char* kReason = "the data is broken";
 constexpr int kRows = 12;
 constexpr int kColumns = 5;
@@ -109,10 +115,26 @@ class Misbehaviour {
   }
 
   bool throws(int step, const char* when, int local_replica) const {
-    if (!wants(step, "throw", when) || local_replica != orders_.devices - 1) return false;
+    return is_last_replica_to(step, "throw", when, local_replica);
+  }
+
+  // Whether the calling replica is the one that misbehaves now.
+  bool is_last_replica_to(int step, const char* fault, const char* when, int local_replica) const {
+    if (!wants(step, fault, when) || local_replica != orders_.devices - 1) return false;
+    if (std::string(when) == "late") sleep(kLate);
     say({{"event", "fault"}});
     return true;
   }
+
+  bool returns(int step, int local_replica) const {
+    return is_last_replica_to(step, "return", "inside", local_replica) ||
+           is_last_replica_to(step, "return", "late", local_replica);
+  }
+  void sleep_after_return(int step) const {
+    if (wants(step, "return", "inside") || wants(step, "return", "late")) sleep(orders_.pause);
+  }
+
+  bool has_two_optimizers() const { return orders_.fault == "order"; }
 
   double pause() const { return is_victim_ ? 0 : orders_.pause; }
 
@@ -153,7 +175,9 @@ class Training {
       : strategy_(strategy),
         misbehaviour_(misbehaviour),
         model_(ls::module<torch::nn::Linear>(torch::nn::LinearOptions(kColumns, 1).bias(false))),
-        optimizer_(ls::optimizer<torch::optim::SGD>(model_, kLearningRate)) {
+        optimizer_(ls::optimizer<torch::optim::SGD>(model_, kLearningRate)),
+        other_model_(ls::module<torch::nn::Linear>(torch::nn::LinearOptions(kColumns, 1).bias(false))),
+        other_optimizer_(ls::optimizer<torch::optim::SGD>(other_model_, kLearningRate)) {
     const torch::NoGradGuard no_grad;
     for (int i = 0; i < model_.num_replicas(); ++i) model_.replica(i).weight.copy_(start_weights());
   }
@@ -163,31 +187,45 @@ class Training {
     misbehaviour_.send_signal(step);
     if (misbehaviour_.wants(step, "elsewhere", "between")) {
       say({{"event", "fault"}});
-      reduce_outside(step);
+      strategy_.reduce("sum", *last_values_);
     }
     strategy_.run([&] {
+      if (misbehaviour_.returns(step, local_replica())) return;
       learn(step);
       misbehaviour_.sleep_here(step, "inside");
       reduce_inside(step);
     });
+    misbehaviour_.sleep_after_return(step);
     reduce_outside(step);
   }
 
   torch::Tensor weights() { return model_.replica(0).weight.detach(); }
 
  private:
+  int local_replica() const { return ls::get_replica_context().replica_id_in_sync_group() % model_.num_replicas(); }
+
   void learn(int step) {
     const int replicas = strategy_.num_replicas_in_sync();
     const int replica = ls::get_replica_context().replica_id_in_sync_group();
     const auto x = inputs(step).tensor_split(replicas)[static_cast<size_t>(replica)];
-    const int local = replica % model_.num_replicas();
-    if (misbehaviour_.throws(step, "inside", local)) throw std::runtime_error(kReason);
+    const int local = local_replica();
+    for (const char* when : {"inside", "late"}) {
+      if (misbehaviour_.throws(step, when, local)) throw std::runtime_error(kReason);
+    }
+    const bool in_other_order = misbehaviour_.is_last_replica_to(step, "order", "inside", local);
+    if (in_other_order) learn_other(x);
     const auto output = model_->forward(x);
     if (misbehaviour_.throws(step, "backward", local)) {
       output.register_hook([](const torch::Tensor&) { throw std::runtime_error(kReason); });
     }
     const auto error = output.sub(1).square().squeeze(1);
+    if (misbehaviour_.is_last_replica_to(step, "reduce", "inside", local)) optimizer_.reduce_gradients();
     optimizer_.minimize(ls::average_loss(error, kRows));
+    if (misbehaviour_.has_two_optimizers() && !in_other_order) learn_other(x);
+  }
+
+  void learn_other(const torch::Tensor& x) {
+    other_optimizer_.minimize(ls::average_loss(other_model_->forward(x).squeeze(1), kRows));
   }
 
   void reduce_inside(int step) {
@@ -220,12 +258,16 @@ class Training {
       strategy_.gather(values, 0);
     }
     strategy_.reduce("sum", values);
+    last_values_ = values;
   }
 
   const ls::Strategy& strategy_;
   const Misbehaviour& misbehaviour_;
   ls::Module<torch::nn::Linear> model_;
   ls::Optimizer<torch::optim::SGD> optimizer_;
+  ls::Module<torch::nn::Linear> other_model_;
+  ls::Optimizer<torch::optim::SGD> other_optimizer_;
+  std::optional<ls::PerReplica<torch::Tensor>> last_values_;
 };
 
 void train(const Orders& orders) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <ostream>
 #include <sstream>
+#include <thread>
 
 #include "lockstep/base/dtype_name.h"
 
@@ -60,6 +61,10 @@ struct Recorder::Entry {
   std::atomic<const char*> file{nullptr};
   std::atomic<uint64_t> line{0};
   std::array<std::atomic<int64_t>, kMaxDims> shape{};
+  std::atomic<const char*> owner_kind{nullptr};
+  std::atomic<const char*> owner_operation{nullptr};
+  std::atomic<uint64_t> owner_sizes{0};
+  std::atomic<uint64_t> owner_number{0};
 
   std::optional<Record> read() const;
 };
@@ -85,6 +90,10 @@ std::optional<Record> Recorder::Entry::read() const {
     record.site = {file.load(kAcquire), static_cast<uint32_t>(line.load(kAcquire))};
     const size_t dims = std::min<size_t>(packed.dims, kMaxDims);
     for (size_t d = 0; d < dims; ++d) record.shape.push_back(shape[d].load(kAcquire));
+    const uint64_t sizes = owner_sizes.load(kAcquire);
+    record.owner = {{owner_kind.load(kAcquire), sizes >> 32},
+                    owner_number.load(kAcquire),
+                    {owner_operation.load(kAcquire), sizes & 0xffffffffu}};
     if (version.load(std::memory_order_relaxed) != before) continue;
     record.reduce_op = static_cast<ReduceOp::Kind>(packed.reduce_op);
     record.dtype = static_cast<at::ScalarType>(packed.dtype);
@@ -124,6 +133,10 @@ void Recorder::begin(int rank, uint64_t sequence, const CollectiveCall& call) {
   entry.end.store(0, kRelease);
   entry.file.store(call.site.file, kRelease);
   entry.line.store(call.site.line, kRelease);
+  entry.owner_kind.store(call.owner.kind.data(), kRelease);
+  entry.owner_operation.store(call.owner.operation.data(), kRelease);
+  entry.owner_sizes.store(call.owner.kind.size() << 32 | call.owner.operation.size(), kRelease);
+  entry.owner_number.store(call.owner.number, kRelease);
   entry.version.store(version + 2, kRelease);
   ring.count.store(count + 1, kRelease);
 }
@@ -143,6 +156,15 @@ void Recorder::end(int rank, Record::State state) {
   entry.version.store(version + 2, kRelease);
 }
 
+std::optional<Record> Recorder::last(int rank) const {
+  const Ring& ring = rings_[static_cast<size_t>(rank)];
+  while (const uint64_t count = ring.count.load(std::memory_order_acquire)) {
+    if (auto record = ring.entries[(count - 1) % kCapacity].read()) return record;
+    std::this_thread::yield();  // the owner is writing
+  }
+  return std::nullopt;
+}
+
 std::vector<Record> Recorder::entries(int rank) const {
   const Ring& ring = rings_[static_cast<size_t>(rank)];
   const uint64_t count = ring.count.load(std::memory_order_acquire);
@@ -159,8 +181,12 @@ std::string Record::describe() const {
   std::ostringstream out;
   out << operation << '(';
   const char* separator = "";
+  if (!owner.kind.empty()) {
+    out << owner;
+    separator = ", ";
+  }
   if (operation.find("reduce") != std::string_view::npos) {
-    out << ReduceOp(reduce_op);
+    out << separator << ReduceOp(reduce_op);
     separator = ", ";
   }
   if (dtype != at::ScalarType::Undefined) {

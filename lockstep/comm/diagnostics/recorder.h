@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <iosfwd>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,8 +37,9 @@ struct LOCKSTEP_API Record {
   std::chrono::nanoseconds end{};
   State state = State::Arrived;
   CallSite site{};
+  CollectiveOwner owner{};
 
-  /// Returns a description: `all_reduce(SUM, float32[3, 4], 2 tensors)`.
+  /// Returns a description: `all_reduce(SUM, float32[3, 4], 2 tensors)`, with the owner as CollectiveCall has it.
   std::string describe() const;
 };
 
@@ -60,6 +62,8 @@ class LOCKSTEP_API Recorder {
   /// Records how the last call of `rank` ended.
   void end(int rank, Record::State state);
 
+  /// Returns the last call of `rank`; nothing before its first one.
+  std::optional<Record> last(int rank) const;
   /// Returns the stored calls of `rank`, oldest first.
   std::vector<Record> entries(int rank) const;
   /// Writes one JSON object a line, rank by rank, oldest first; the first rank is number `first_rank` of `group`.

@@ -19,6 +19,12 @@ constexpr const char* kRestart = "; the job is over, restart it (`lockstep run -
 }  // namespace
 
 void throw_worker_failure(const JobFailure& failure, const CollectiveCall& call, int rank, const std::string& group) {
+  if (failure.kind == JobFailure::Kind::Mismatch) {
+    throw_worker(-1,
+                 c10::str("[", call.operation, "] all ranks must make the same calls: ", failure.reason,
+                          place(call, rank, group),
+                          "; make the same collectives in the same order on every worker and every replica", kRestart));
+  }
   throw_worker(failure.worker, c10::str("[", call.operation, "] every worker must take part: ", failure.reason,
                                         place(call, rank, group), kRestart));
 }

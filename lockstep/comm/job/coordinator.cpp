@@ -168,10 +168,17 @@ void Coordinator::handle(int worker, Message message) {
       store_.forget(worker, message.number);
       break;
     case Message::Type::Fail:
+      if (message.key == kMismatch) {
+        fail({JobFailure::Kind::Mismatch, -1, message.value});
+        break;
+      }
       fail({JobFailure::Kind::Failed, worker, name(worker) + " failed: " + message.value});
       break;
     case Message::Type::GaveUp:
       fail({JobFailure::Kind::Silent, 0, message.value});
+      break;
+    case Message::Type::Report:
+      send_to_all(encode(Message{Message::Type::Reported, static_cast<uint64_t>(worker), "", message.value}));
       break;
     case Message::Type::Goodbye:
       depart(worker, message.value);
@@ -247,7 +254,8 @@ void Coordinator::fail(const JobFailure& failure) {
   failure_ = failure;
   // Later joiners belong to the next job at this address.
   admission_.close();
-  const Message message{Message::Type::Failure, static_cast<uint64_t>(failure.worker),
+  // The number of a mismatch is not read.
+  const Message message{Message::Type::Failure, static_cast<uint64_t>(std::max(failure.worker, 0)),
                         std::to_string(static_cast<int>(failure.kind)), failure.reason};
   send_to_all(encode(message));
 }

@@ -21,9 +21,11 @@ struct LOCKSTEP_API JobFailure {
     Silent,
     /// It reported its own failure.
     Failed,
+    /// Workers wait for each other in calls that do not match.
+    Mismatch,
   };
   Kind kind = Kind::Failed;
-  /// The worker that is the cause.
+  /// The worker that is the cause, or -1 for a mismatch.
   int worker = -1;
   /// One sentence: "worker 1 (10.0.0.2:8888) died: its connection was closed".
   std::string reason;
@@ -66,6 +68,13 @@ class LOCKSTEP_API Job {
   virtual bool has_left(int worker) const = 0;
   /// Fails the job on all members because this one cannot go on. The first call counts.
   virtual void fail(const std::string& reason) = 0;
+  /// Fails the job on all members because their calls do not match; `reason` names them. The first failure counts.
+  virtual void fail_by_mismatch(const std::string& reason) = 0;
+
+  /// Sends a report of this member to all members. It replaces the one before. Does not wait.
+  virtual void report(const std::string& report) = 0;
+  /// The last report of a member that has arrived; empty where there is none.
+  virtual std::string last_report(int worker) const = 0;
   /// Calls `callback`, on a thread of the job, when the job fails and whenever a member leaves; also now where one of
   /// these has happened already. Returns a handle; after it is destroyed the callback does not run.
   virtual std::shared_ptr<void> on_change(std::function<void()> callback) = 0;

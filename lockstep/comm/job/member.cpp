@@ -20,7 +20,8 @@ using namespace std::chrono_literals;
 constexpr auto kLeaveTime = 1s;
 
 JobFailure::Kind failure_kind(const std::string& text) {
-  for (const auto kind : {JobFailure::Kind::Died, JobFailure::Kind::Silent, JobFailure::Kind::Failed}) {
+  for (const auto kind :
+       {JobFailure::Kind::Died, JobFailure::Kind::Silent, JobFailure::Kind::Failed, JobFailure::Kind::Mismatch}) {
     if (text == std::to_string(static_cast<int>(kind))) return kind;
   }
   throw ProtocolError("it sent an unknown kind of failure");
@@ -139,12 +140,16 @@ void Member::handle(const Message& message) {
       break;
     case Message::Type::Failure: {
       if (message.number >= left_.size()) throw ProtocolError("it sent a number out of range");
-      const int cause = static_cast<int>(message.number);
       const auto kind = failure_kind(message.key);
+      const int cause = kind == JobFailure::Kind::Mismatch ? -1 : static_cast<int>(message.number);
       const bool is_own_silence = cause == worker() && kind == JobFailure::Kind::Silent;
       set_failure({kind, cause, (is_own_silence ? "this worker was given up by the job: " : "") + message.value});
       break;
     }
+    case Message::Type::Reported:
+      if (message.number >= left_.size()) throw ProtocolError("it sent a number out of range");
+      reports_[static_cast<int>(message.number)] = message.value;
+      return;
     case Message::Type::Left:
       if (message.number >= left_.size()) throw ProtocolError("it sent a number out of range");
       left_[message.number] = true;
@@ -309,6 +314,26 @@ void Member::fail(const std::string& reason) {
   if (first_failure_) return;
   send({Message::Type::Fail, 0, "", reason});
   set_failure({JobFailure::Kind::Failed, worker(), names_[static_cast<size_t>(worker())] + " failed: " + reason});
+}
+
+void Member::fail_by_mismatch(const std::string& reason) {
+  if (getpid() != process_) return;
+  const std::lock_guard lock(mutex_);
+  if (first_failure_) return;
+  send({Message::Type::Fail, 0, std::string(kMismatch), reason});
+  set_failure({JobFailure::Kind::Mismatch, -1, reason});
+}
+
+void Member::report(const std::string& report) {
+  if (getpid() != process_) return;
+  const std::lock_guard lock(mutex_);
+  if (!is_cut_off()) send({Message::Type::Report, 0, "", report});
+}
+
+std::string Member::last_report(int worker) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = reports_.find(worker);
+  return found == reports_.end() ? "" : found->second;
 }
 
 std::shared_ptr<void> Member::on_change(std::function<void()> callback) {

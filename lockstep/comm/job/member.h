@@ -42,6 +42,9 @@ class Member final : public Job {
   const JobFailure* failure() const override { return failure_.load(std::memory_order_acquire); }
   bool has_left(int worker) const override;
   void fail(const std::string& reason) override;
+  void fail_by_mismatch(const std::string& reason) override;
+  void report(const std::string& report) override;
+  std::string last_report(int worker) const override;
   std::shared_ptr<void> on_change(std::function<void()> callback) override;
 
  private:
@@ -82,6 +85,7 @@ class Member final : public Job {
   std::map<uint64_t, Request*> requests_;
   uint64_t last_request_ = 0;
   std::map<std::string, std::string> final_values_;
+  std::map<int, std::string> reports_;
   std::string progress_;
   std::string leave_reason_;
   std::unique_ptr<Message> turned_away_;

@@ -20,10 +20,12 @@ struct Message {
     Set,
     Get,
     Cancel,
-    /// The sender cannot go on; `value` is why.
+    /// The sender cannot go on; `value` is why. With the `key` kMismatch: calls of members do not match.
     Fail,
     /// The sender counts the coordinator's worker as lost; `value` is why.
     GaveUp,
+    /// What the sender tells all members about itself, in `value`.
+    Report,
     /// The sender leaves. From worker 0 before all have joined: joining has failed; `value` is why.
     Goodbye,
 
@@ -38,6 +40,8 @@ struct Message {
     TurnedAway,
     /// The job cannot go on because of worker `number`: `key` is the kind of failure, `value` is why.
     Failure,
+    /// Worker `number` has reported `value`.
+    Reported,
     /// Worker `number` has left.
     Left,
     /// Before worker 0 leaves: one value that was set, so that members can still get it.
@@ -50,6 +54,8 @@ struct Message {
   std::string key{};
   std::string value{};
 };
+
+constexpr std::string_view kMismatch = "mismatch";
 
 /// What is wrong where a joiner is turned away.
 enum class Refusal : uint64_t { Options, Job, End };

@@ -7,6 +7,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -17,6 +18,7 @@ namespace {
 at::Tensor combine(const at::Tensor& a, const at::Tensor& b, ReduceOp op) {
   if (op == ReduceOp::Min) return at::minimum(a, b);
   if (op == ReduceOp::Max) return at::maximum(a, b);
+  if (op == ReduceOp::Product) return at::mul(a, b);
   return at::add(a, b);
 }
 

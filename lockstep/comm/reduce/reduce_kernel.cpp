@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <complex>
 #include <cstring>
 #include <type_traits>
 #include <vector>
@@ -66,6 +67,22 @@ struct Max {
     if constexpr (std::is_integral_v<A>) return a < b ? b : a;
     const A most = a > b ? a : b;
     return a != a ? a : most;
+  }
+  template <typename A>
+  static A finish(A a, A /*size*/) {
+    return a;
+  }
+};
+
+struct Product {
+  template <typename A>
+  static A combine(A a, A b) {
+    if constexpr (std::is_integral_v<A>) {
+      // In 64 bits without sign, in which overflow is defined; the low bits are those of the narrow product.
+      return static_cast<A>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+    } else {
+      return a * b;
+    }
   }
   template <typename A>
   static A finish(A a, A /*size*/) {
@@ -245,8 +262,22 @@ ReduceKernel complex_kernel(at::ScalarType dtype) {
   return nullptr;
 }
 
+/// A product mixes the parts of complex numbers.
+ReduceKernel complex_product(at::ScalarType dtype) {
+  if (dtype == at::kComplexFloat) return Kernel<Plain<std::complex<float>>, Product>::run;
+  if (dtype == at::kComplexDouble) return Kernel<Plain<std::complex<double>>, Product>::run;
+  return nullptr;
+}
+
+/// Booleans are bytes of 0 and 1: their sum, a logical or, is the maximum, and their product the minimum.
+ReduceKernel bool_kernel(ReduceOp op) {
+  if (op == ReduceOp::Sum || op == ReduceOp::Max) return integer_kernel<Max>(at::kByte);
+  return op == ReduceOp::Mean ? nullptr : integer_kernel<Min>(at::kByte);
+}
+
 ReduceKernel find_kernel(at::ScalarType dtype, ReduceOp op, bool power_of_two) {
   const bool is_complex = c10::isComplexType(dtype);
+  if (dtype == at::kBool) return bool_kernel(op);
   switch (op) {
     case ReduceOp::Sum:
       return is_complex ? complex_kernel<Sum>(dtype) : integer_kernel<Sum>(dtype);
@@ -256,9 +287,11 @@ ReduceKernel find_kernel(at::ScalarType dtype, ReduceOp op, bool power_of_two) {
       }
       return is_complex ? complex_kernel<Mean>(dtype) : real_kernel<Mean>(dtype);
     case ReduceOp::Min:
-      return integer_kernel<Min>(dtype == at::kBool ? at::kByte : dtype);
+      return integer_kernel<Min>(dtype);
     case ReduceOp::Max:
-      return integer_kernel<Max>(dtype == at::kBool ? at::kByte : dtype);
+      return integer_kernel<Max>(dtype);
+    case ReduceOp::Product:
+      return is_complex ? complex_product(dtype) : integer_kernel<Product>(dtype);
   }
   return nullptr;
 }

@@ -17,8 +17,8 @@ namespace lockstep::comm {
 /// is divided. An output may be the same memory as an input; nothing else overlaps.
 using ReduceKernel = void (*)(std::span<const void* const> inputs, std::span<void* const> outputs, int64_t count);
 
-/// Returns the kernel for elements of `dtype`. Complex dtypes have Sum and Mean, bool has Min and Max; integers
-/// have no Mean. `size` is the number of inputs.
+/// Returns the kernel for elements of `dtype`. Complex dtypes have Sum and Mean, and Product where their parts have 32
+/// or 64 bits; integers and bool have no Mean. `size` is the number of inputs.
 LOCKSTEP_API ReduceKernel reduce_kernel(at::ScalarType dtype, ReduceOp op, size_t size);
 
 }  // namespace lockstep::comm

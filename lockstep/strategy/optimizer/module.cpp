@@ -7,6 +7,7 @@
 #include <torch/nn/modules/embedding.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/collective_call.h"
 #include "lockstep/strategy/aten_overrides/large_pages.h"
 #include "lockstep/strategy/aten_overrides/skip_draws.h"
 #include "lockstep/strategy/context_frame.h"
@@ -171,6 +172,8 @@ struct ModuleReplicas::State final : RunObserver {
   uint64_t outside_changes = 0;
   /// The fingerprint of the modes at first.
   size_t first_modes = 0;
+  /// Collectives of workers match those for the same module only.
+  uint64_t number = 0;
 
   /// Whether each submodule trains: its computation depends on it.
   size_t fingerprint() const override {
@@ -208,6 +211,7 @@ ModuleReplicas::ModuleReplicas(const Factory& factory) : state_(std::make_shared
                          "strategy.scope(), before `run`");
   StrategyImpl& strategy = frame == nullptr ? default_strategy() : *frame->strategy;
   state_->strategy = strategy.shared_from_this();
+  state_->number = strategy.next_module();
   const bool is_central = strategy.parameter_device() != nullptr;
   at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
   const at::Tensor before = generator.get_state();
@@ -263,6 +267,7 @@ const CentralTensor* ModuleReplicas::central_of(const at::Tensor& parameter) con
 
 void ModuleReplicas::broadcast() {
   check_cross_replica(*state_->strategy, "Module::broadcast");
+  const comm::CollectiveOwnerScope owner({"module", state_->number, "broadcast"});
   synchronize();
   for (const CentralTensor& stored : state_->central) stored.store_what_is_seen(0);
   take_from_first_worker(*state_->strategy, *state_->modules[0]);

@@ -78,12 +78,22 @@ class Optimizer {
   }
   /// Updates with an optimizer that evaluates the loss several times, such as LBFGS: `closure` computes this replica's
   /// loss and gradients. Returns the sum of the first losses.
-  at::Tensor step(const std::function<at::Tensor()>& closure) const { return core_->step(closure); }
+  at::Tensor step(const std::function<at::Tensor()>& closure,
+                  const std::source_location& where = std::source_location::current()) const {
+    const comm::CallSiteScope site(where);
+    return core_->step(closure);
+  }
 
   /// Replaces this replica's gradients by their sums over all replicas, to inspect or clip them before `step`.
-  void reduce_gradients() const { core_->reduce_gradients(); }
+  void reduce_gradients(const std::source_location& where = std::source_location::current()) const {
+    const comm::CallSiteScope site(where);
+    core_->reduce_gradients();
+  }
   /// Scales the summed gradients so that their norm is at most `max_norm`; returns the norm they had.
-  double clip_grad_norm(double max_norm) const { return core_->clip_gradients(max_norm); }
+  double clip_grad_norm(double max_norm, const std::source_location& where = std::source_location::current()) const {
+    const comm::CallSiteScope site(where);
+    return core_->clip_gradients(max_norm);
+  }
   void zero_grad() const { core_->zero_grad(); }
 
   /// LibTorch's optimizer whose options (learning rate, ...) hold for all replicas; change them outside of `run`,

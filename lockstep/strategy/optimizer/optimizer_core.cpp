@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/collective_call.h"
 #include "lockstep/strategy/context_frame.h"
 #include "lockstep/strategy/optimizer/exchange/clip_gradients.h"
 #include "lockstep/strategy/optimizer/exchange/gradient_gate.h"
@@ -70,6 +71,8 @@ struct OptimizerCore::State final : RunObserver {
   std::atomic<bool> has_stepped{false};
   std::atomic<bool> has_checked_loss{false};
   std::vector<double> rates_before_run;
+  /// Collectives of replicas match those for the same optimizer only.
+  const uint64_t number;
 
   explicit State(const Setup& setup);
 
@@ -82,6 +85,7 @@ struct OptimizerCore::State final : RunObserver {
 
   bool has_several_replicas() const { return strategy->num_replicas_in_sync() > 1; }
   OptimizerReplica& current_replica(const char* operation) const;
+  comm::CollectiveOwner owner(const char* operation) const { return {"optimizer", number, operation}; }
 
   bool averages() const { return gradients == Gradients::Mean && has_several_replicas() && planned.size() > 0; }
   void backward(OptimizerReplica& replica, const at::Tensor& loss);
@@ -102,7 +106,8 @@ OptimizerCore::State::State(const Setup& setup)
       rows_known(RowUpdate::knows(prototype.kind())),
       elementwise(setup.elementwise),
       gradients(setup.gradients),
-      checks_rates(tensors.size() > 1 && has_learning_rates(prototype.front())) {
+      checks_rates(tensors.size() > 1 && has_learning_rates(prototype.front())),
+      number(setup.strategy->next_optimizer()) {
   make_plan();
 }
 
@@ -282,6 +287,7 @@ OptimizerCore::~OptimizerCore() = default;
 void OptimizerCore::minimize(const at::Tensor& loss, std::optional<double> clip_norm) {
   if (current_frame() == nullptr && !state_->has_stepped) state_->before_run();
   OptimizerReplica& replica = state_->current_replica("minimize");
+  const comm::CollectiveOwnerScope owner(state_->owner("minimize"));
   LOCKSTEP_CHECK_VALUE(!clip_norm || *clip_norm > 0, "[minimize] the norm must be positive: clip_norm=", *clip_norm);
   state_->check_plan(replica);
   replica.drop_gradients();
@@ -303,12 +309,14 @@ void OptimizerCore::minimize(const at::Tensor& loss, std::optional<double> clip_
 void OptimizerCore::step() {
   if (current_frame() == nullptr && !state_->has_stepped) state_->before_run();
   OptimizerReplica& replica = state_->current_replica("optimizer step");
+  const comm::CollectiveOwnerScope owner(state_->owner("step"));
   if (state_->averages()) state_->reduce(replica);
   state_->update(replica);
 }
 
 at::Tensor OptimizerCore::step(const std::function<at::Tensor()>& closure) {
   OptimizerReplica& replica = state_->current_replica("optimizer step");
+  const comm::CollectiveOwnerScope owner(state_->owner("step"));
   LOCKSTEP_CHECK_IMPLEMENTED(num_sharded() == 0, "[optimizer step] a closure is for optimizers that evaluate the loss ",
                              "several times, such as LBFGS; call backward() and step()");
   state_->check_plan(replica);
@@ -327,10 +335,15 @@ at::Tensor OptimizerCore::step(const std::function<at::Tensor()>& closure) {
   return loss;
 }
 
-void OptimizerCore::reduce_gradients() { state_->reduce(state_->current_replica("reduce_gradients")); }
+void OptimizerCore::reduce_gradients() {
+  OptimizerReplica& replica = state_->current_replica("reduce_gradients");
+  const comm::CollectiveOwnerScope owner(state_->owner("reduce_gradients"));
+  state_->reduce(replica);
+}
 
 double OptimizerCore::clip_gradients(double max_norm) {
   OptimizerReplica& replica = state_->current_replica("clip_grad_norm");
+  const comm::CollectiveOwnerScope owner(state_->owner("clip_grad_norm"));
   LOCKSTEP_CHECK_VALUE(max_norm > 0, "[clip_grad_norm] the norm must be positive: max_norm=", max_norm);
   state_->reduce(replica);
   return detail::clip_gradients(replica.tensors, max_norm, replica.reduced).item<double>();

@@ -1,5 +1,6 @@
 #include "lockstep/strategy/reduce/cross_device_group.h"
 
+#include <algorithm>
 #include <exception>
 #include <typeinfo>
 #include <utility>
@@ -20,6 +21,12 @@ namespace {
 /// What the first rank's `batch_reduce` has thrown. All ranks read it after the collective.
 using SharedError = std::shared_ptr<std::exception_ptr>;
 
+/// CrossDeviceOps do not sum booleans.
+bool any_bool(at::TensorList tensors) {
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const at::Tensor& tensor) { return tensor.scalar_type() == at::kBool; });
+}
+
 class CrossDeviceGroup final : public comm::GroupImpl {
  public:
   CrossDeviceGroup(comm::Group host, std::shared_ptr<comm::Rendezvous> rendezvous,
@@ -32,11 +39,13 @@ class CrossDeviceGroup final : public comm::GroupImpl {
 
   void do_all_reduce(at::TensorList inputs, at::TensorList outputs, ReduceOp op,
                      const CommunicationOptions& options) override {
+    if (any_bool(inputs)) return copy(host_.all_reduce(inputs, op, options), outputs);
     reduce_together({.operation = "all_reduce", .inputs = inputs, .outputs = outputs, .reduce_op = op}, options);
   }
 
   void do_reduce(at::TensorList inputs, at::TensorList outputs, ReduceOp op, int root,
                  const CommunicationOptions& options) override {
+    if (any_bool(inputs)) return copy(host_.reduce(inputs, root, op, options), outputs);
     reduce_together({.operation = "reduce", .inputs = inputs, .outputs = outputs, .reduce_op = op, .root = root},
                     options);
   }

@@ -170,7 +170,8 @@ ReductionToOneDevice::ReductionToOneDevice(std::string reduce_to_device, Accumul
 at::Tensor ReductionToOneDevice::do_reduce(ReduceOp op, at::ArrayRef<at::Tensor> components, c10::Device device) const {
   if (!reduce_to_device_.empty()) device = torch_device(resolve(reduce_to_device_));
   std::vector<at::Tensor> here = moved_to(components, device);
-  if (!accumulation_fn_) return detail::tree_reduce(op, std::move(here));
+  const bool adds = op == ReduceOp::Sum || op == ReduceOp::Mean;
+  if (!accumulation_fn_ || !adds) return detail::tree_reduce(op, std::move(here));
   const at::Tensor sum = accumulation_fn_(here);
   return op == ReduceOp::Mean ? detail::divide_for_mean(sum, static_cast<double>(here.size())) : sum;
 }

@@ -1,5 +1,6 @@
 #include "lockstep/strategy/reduce/reduce_value.h"
 
+#include <algorithm>
 #include <set>
 
 #include <ATen/ATen.h>
@@ -40,10 +41,23 @@ int64_t num_reduced(const at::Tensor& component, const std::vector<int64_t>& axe
   return count;
 }
 
+at::Tensor product_along(at::Tensor component, const std::vector<int64_t>& axes) {
+  const at::ScalarType dtype = component.scalar_type();
+  for (const int64_t axis : axes) component = component.prod(axis, /*keepdim=*/true, dtype);
+  std::vector<int64_t> sizes;
+  for (int64_t d = 0; d < component.dim(); ++d) {
+    const bool is_reduced =
+        std::any_of(axes.begin(), axes.end(), [&](int64_t axis) { return axis == d || axis + component.dim() == d; });
+    if (!is_reduced) sizes.push_back(component.size(d));
+  }
+  return component.reshape(sizes);
+}
+
 at::Tensor reduce_axes(ReduceOp op, const at::Tensor& component, const std::vector<int64_t>& axes) {
   if (axes.empty()) return component;  // LibTorch would take all dimensions
   if (op == ReduceOp::Min) return component.amin(axes);
   if (op == ReduceOp::Max) return component.amax(axes);
+  if (op == ReduceOp::Product) return product_along(component, axes);
   LOCKSTEP_CHECK_TYPE(component.scalar_type() != at::kBool,
                       "[reduce] booleans cannot be added: dtype=bool; cast them to an integer type first");
   return component.sum(axes, /*keepdim=*/false, component.scalar_type());
@@ -89,6 +103,14 @@ bool is_own_of_worker(const StrategyImpl& strategy, const ErasedValue& value) {
   return value.kind == ErasedValue::Kind::Plain && strategy.num_workers() > 1 && strategy.num_local_replicas() == 1;
 }
 
+void check_defined_components(const char* operation, const std::vector<at::Tensor>& components) {
+  for (size_t i = 0; i < components.size(); ++i) {
+    LOCKSTEP_CHECK_VALUE(components[i].defined(), "[", operation, "] every tensor must be defined: component ", i,
+                         " of ", components.size(), " is undefined; return a tensor from every replica, for example ",
+                         "zeros where it has no value");
+  }
+}
+
 void check_summable(const StrategyImpl& strategy, ReduceOp op, const ErasedValue& value) {
   LOCKSTEP_CHECK_VALUE(
       op != ReduceOp::Sum || value.is_zero || strategy.num_replicas_in_sync() == 1,
@@ -100,6 +122,7 @@ void check_summable(const StrategyImpl& strategy, ReduceOp op, const ErasedValue
 
 at::Tensor reduce_erased(const StrategyImpl& strategy, ReduceOp op, const ErasedValue& value, const ReduceAxis& axis) {
   const comm::OperationScope caller({"reduce", op});
+  check_defined_components("reduce", value.components);
   const bool same_everywhere = value.kind != ErasedValue::Kind::PerReplica && !is_own_of_worker(strategy, value);
   if (same_everywhere && strategy.distributes_values()) check_summable(strategy, op, value);
   if (axis.has_value()) {
@@ -123,6 +146,7 @@ void check_equal_shapes(const StrategyImpl& strategy, const std::vector<at::Tens
 
 at::Tensor gather_erased(const StrategyImpl& strategy, const ErasedValue& value, int64_t axis) {
   const comm::OperationScope caller({"gather"});
+  check_defined_components("gather", value.components);
   check_equal_shapes(strategy, value.components);
   if (value.kind == ErasedValue::Kind::Plain && !is_own_of_worker(strategy, value)) return value.components[0];
   at::Tensor here = strategy.cross_device_ops().gather(per_replica(value.components), result_device(), axis)[0];

@@ -124,6 +124,16 @@ struct AllGatherFunction : torch::autograd::Function<AllGatherFunction> {
   }
 };
 
+void check_defined(const char* operation, const StrategyImpl& strategy, int replica,
+                   const std::vector<at::Tensor>& tensors) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    LOCKSTEP_CHECK_VALUE(tensors[i].defined(), "[", operation, "] every tensor must be defined: tensor ", i, " of ",
+                         tensors.size(), " is undefined on replica ", strategy.global_replica(replica),
+                         "; every replica takes part with a tensor: give zeros of the shape that the others have ",
+                         "where a replica has no value, such as a gradient that backward has not computed");
+  }
+}
+
 /// The options of a call, with those of the strategy where the call has none. The strategy's implementation has chosen
 /// its engine already.
 CommunicationOptions merged_options(const StrategyImpl& strategy, const CommunicationOptions& options) {
@@ -137,6 +147,7 @@ CommunicationOptions merged_options(const StrategyImpl& strategy, const Communic
 std::vector<at::Tensor> all_reduce(const StrategyImpl& strategy, int replica, ReduceOp op,
                                    std::vector<at::Tensor> tensors, const CommunicationOptions& given) {
   given.validate();
+  check_defined("all_reduce", strategy, replica, tensors);
   if (strategy.num_replicas_in_sync() == 1) return tensors;
   const comm::Group& group = strategy.group(replica);
   const CommunicationOptions options = merged_options(strategy, given);
@@ -151,6 +162,7 @@ std::vector<at::Tensor> all_reduce(const StrategyImpl& strategy, int replica, Re
 std::vector<at::Tensor> all_gather(const StrategyImpl& strategy, int replica, std::vector<at::Tensor> tensors,
                                    int64_t axis, const CommunicationOptions& given) {
   given.validate();
+  check_defined("all_gather", strategy, replica, tensors);
   if (strategy.num_replicas_in_sync() == 1) return tensors;
   for (const at::Tensor& tensor : tensors) {
     LOCKSTEP_CHECK_VALUE(tensor.dim() > 0, "[all_gather] scalars cannot be concatenated: rank=0; reshape them first");
@@ -168,6 +180,7 @@ IndexedSlices all_reduce(const StrategyImpl& strategy, int replica, ReduceOp op,
   given.validate();
   LOCKSTEP_CHECK_VALUE(op == ReduceOp::Sum || op == ReduceOp::Mean,
                        "[all_reduce] slices can be summed or averaged: op=", op);
+  check_defined("all_reduce", strategy, replica, {slices.indices, slices.values});
   if (strategy.num_replicas_in_sync() == 1) return slices;
   const comm::Group& group = strategy.group(replica);
   const CommunicationOptions options = merged_options(strategy, given);

@@ -37,7 +37,8 @@ std::vector<size_t> hierarchical_sources(size_t num_devices) {
 at::Tensor tree_reduce(ReduceOp op, std::vector<at::Tensor> tensors) {
   const at::ScalarType type = tensors[0].scalar_type();
   const bool adds = op == ReduceOp::Sum || op == ReduceOp::Mean;
-  const bool widen = adds && tensors.size() > 1 && (type == at::kHalf || type == at::kBFloat16);
+  const bool computes = adds || op == ReduceOp::Product;
+  const bool widen = computes && tensors.size() > 1 && (type == at::kHalf || type == at::kBFloat16);
   LOCKSTEP_CHECK_VALUE(!adds || tensors.size() == 1 || type != at::kBool,
                        "[reduce] booleans cannot be added: dtype=bool; cast them to an integer type first");
   if (widen) {
@@ -46,9 +47,10 @@ at::Tensor tree_reduce(ReduceOp op, std::vector<at::Tensor> tensors) {
   for (size_t stride = 1; stride < tensors.size(); stride *= 2) {
     for (size_t i = 0; i + stride < tensors.size(); i += 2 * stride) {
       const at::Tensor other = tensors[i + stride].to(tensors[i].device());
-      tensors[i] = adds                  ? tensors[i].add(other)
-                   : op == ReduceOp::Min ? at::minimum(tensors[i], other)
-                                         : at::maximum(tensors[i], other);
+      tensors[i] = adds                      ? tensors[i].add(other)
+                   : op == ReduceOp::Product ? tensors[i].mul(other)
+                   : op == ReduceOp::Min     ? at::minimum(tensors[i], other)
+                                             : at::maximum(tensors[i], other);
     }
   }
   at::Tensor result = tensors[0];

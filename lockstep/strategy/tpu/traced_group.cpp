@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/collective_call.h"
 #include "lockstep/comm/group_impl.h"
 #include "lockstep/xla/engine/collectives.h"
 
@@ -24,8 +25,10 @@ class TracedGroup final : public comm::GroupImpl {
 
   void do_all_reduce(at::TensorList inputs, at::TensorList outputs, ReduceOp op,
                      const CommunicationOptions& options) override {
-    const auto reduced = is_traced(inputs) ? traced([&](const at::Tensor& t) { return all_reduced(t, op); }, inputs)
-                                           : host_.all_reduce(inputs, op, options);
+    const auto reduced = is_traced(inputs)
+                             ? traced(
+                                   "all_reduce", [&](const at::Tensor& t) { return all_reduced(t, op); }, inputs)
+                             : host_.all_reduce(inputs, op, options);
     copy(reduced, outputs);
   }
 
@@ -36,21 +39,24 @@ class TracedGroup final : public comm::GroupImpl {
 
   void do_reduce(at::TensorList inputs, at::TensorList outputs, ReduceOp op, int root,
                  const CommunicationOptions& options) override {
-    const auto reduced = is_traced(inputs) ? traced([&](const at::Tensor& t) { return all_reduced(t, op); }, inputs)
-                                           : host_.reduce(inputs, root, op, options);
+    const auto reduced = is_traced(inputs)
+                             ? traced(
+                                   "reduce", [&](const at::Tensor& t) { return all_reduced(t, op); }, inputs)
+                             : host_.reduce(inputs, root, op, options);
     if (rank() == root) copy(reduced, outputs);
   }
 
   void do_broadcast(at::TensorList inputs, at::TensorList outputs, int root,
                     const CommunicationOptions& options) override {
     const auto from_root = [&](const at::Tensor& t) { return xla::broadcast_from(t, root, size()); };
-    copy(is_traced(inputs) ? traced(from_root, inputs) : host_.broadcast(inputs, root, options), outputs);
+    copy(is_traced(inputs) ? traced("broadcast", from_root, inputs) : host_.broadcast(inputs, root, options), outputs);
   }
 
   std::vector<at::Tensor> do_all_gather(at::TensorList inputs, int64_t dim,
                                         const CommunicationOptions& options) override {
     if (!is_traced(inputs)) return host_.all_gather(inputs, dim, options);
-    return traced([&](const at::Tensor& t) { return xla::all_gathered(t, dim, size()); }, inputs);
+    return traced(
+        "all_gather", [&](const at::Tensor& t) { return xla::all_gathered(t, dim, size()); }, inputs);
   }
 
   std::vector<at::Tensor> do_gather(at::TensorList inputs, int64_t dim, int root,
@@ -75,7 +81,11 @@ class TracedGroup final : public comm::GroupImpl {
   at::Tensor all_reduced(const at::Tensor& tensor, ReduceOp op) const { return xla::all_reduced(tensor, op, size()); }
 
   template <class F>
-  static std::vector<at::Tensor> traced(F&& function, at::TensorList inputs) {
+  static std::vector<at::Tensor> traced(const char* operation, F&& function, at::TensorList inputs) {
+    const auto owner = comm::CollectiveOwner::current();
+    if (const xla::LazyStorage* storage = xla::storage_of(inputs[0])) {
+      storage->device().note_collective(owner.kind.empty() ? operation : c10::str(owner));
+    }
     std::vector<at::Tensor> results;
     for (const at::Tensor& input : inputs) results.push_back(function(input));
     return results;

@@ -69,6 +69,7 @@ Variable::Variable(double initial, const VariableOptions& options)
     : Variable(at::scalar_tensor(initial, options.dtype.value_or(at::kFloat)), options) {}
 
 at::Tensor Variable::value() const {
+  const comm::CollectiveOwnerScope owner(impl_->owner("value"));
   if (impl_->central) return impl_->is_in_replica() ? impl_->seen()[current_position().replica] : impl_->components[0];
   const int component = impl_->current_component("value");
   const bool sync = sync_on_read_depth > 0 && impl_->on_read() && current_position().kind == PositionKind::Replica;

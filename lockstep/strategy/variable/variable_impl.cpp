@@ -36,6 +36,7 @@ std::shared_ptr<VariableImpl> make_for(StrategyImpl& strategy, const at::Tensor&
   auto impl = std::make_shared<VariableImpl>();
   impl->strategy = strategy.shared_from_this();
   impl->options = options;
+  impl->number = strategy.next_variable();
   const at::ScalarType dtype = options.dtype.value_or(initial.scalar_type());
   check_trainable(options);
   const auto copy_to = [&](const at::Tensor& value, const LogicalDevice& device) {

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "lockstep/comm/collective_call.h"
 #include "lockstep/strategy/variable/central_tensor.h"
 #include "lockstep/strategy/variable/variable_options.h"
 
@@ -15,6 +17,8 @@ class StrategyImpl;
 struct VariableImpl {
   std::shared_ptr<StrategyImpl> strategy;
   VariableOptions options;
+  /// See `owner`.
+  uint64_t number = 0;
   /// Whether synchronization and aggregation apply. Otherwise the variable is a single tensor.
   bool distributed = false;
   /// One for each replica, or just one.
@@ -32,6 +36,9 @@ struct VariableImpl {
   void refresh() const {
     if (central) central->refresh_all();
   }
+
+  /// Collectives of replicas match those for the same variable only.
+  comm::CollectiveOwner owner(const char* operation) const { return {"variable", number, operation}; }
 
   /// Whether the calling thread is in a replica of its strategy.
   bool is_in_replica() const;

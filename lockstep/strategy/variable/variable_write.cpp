@@ -294,6 +294,7 @@ void write_central_rows(const VariableImpl& impl, RowWrite write, const IndexedS
 }  // namespace
 
 void write_variable(const VariableImpl& impl, Write kind, const VariableOperand& value) {
+  const comm::CollectiveOwnerScope owner(impl.owner("assign"));
   const int component = impl.current_component("assign");
   if (impl.central) return write_central(impl, kind, value);
   if (component < 0) return write_all(impl, kind, value);
@@ -303,6 +304,7 @@ void write_variable(const VariableImpl& impl, Write kind, const VariableOperand&
 }
 
 void write_variable_rows(const VariableImpl& impl, RowWrite write, const IndexedSlices& rows) {
+  const comm::CollectiveOwnerScope owner(impl.owner("scatter"));
   const int component = impl.current_component("scatter");
   if (impl.central) return write_central_rows(impl, write, rows);
   check_row_write(impl, write);

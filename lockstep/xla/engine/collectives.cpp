@@ -23,10 +23,24 @@ bool adds_up(ReduceOp op) { return op == ReduceOp::Sum || op == ReduceOp::Mean; 
 
 /// The dtype in which values are combined.
 Dtype dtype_of_sum(Dtype dtype, ReduceOp op) {
-  if (!adds_up(op)) return dtype;
+  if (!adds_up(op) && op != ReduceOp::Product) return dtype;
   if (dtype == at::kHalf || dtype == at::kBFloat16) return at::kFloat;
   if (op == ReduceOp::Mean && !is_float(dtype)) return c10::elementSize(dtype) <= 2 ? at::kFloat : at::kDouble;
   return dtype;
+}
+
+/// The sum of booleans is their logical or, the product their logical and.
+Combiner combiner_of(ReduceOp op, Dtype dtype) {
+  switch (op) {
+    case ReduceOp::Min:
+      return Combiner::Minimum;
+    case ReduceOp::Max:
+      return Combiner::Maximum;
+    case ReduceOp::Product:
+      return dtype == at::kBool ? Combiner::And : Combiner::Multiply;
+    default:
+      return dtype == at::kBool ? Combiner::Or : Combiner::Add;
+  }
 }
 
 /// Numbers a collective, so that those of replicas with different graphs can be matched.
@@ -66,9 +80,9 @@ at::Tensor all_reduced(const at::Tensor& tensor, ReduceOp op, int replicas) {
   LazyStorage& storage = checked_storage(tensor);
   const Dtype dtype = tensor.scalar_type();
   const Dtype wide = dtype_of_sum(dtype, op);
-  LOCKSTEP_CHECK_VALUE(!adds_up(op) || dtype != at::kBool,
-                       "[all_reduce] booleans cannot be added: dtype=bool; cast them to an integer type first");
-  const Combiner combiner = adds_up(op) ? Combiner::Add : op == ReduceOp::Min ? Combiner::Minimum : Combiner::Maximum;
+  LOCKSTEP_CHECK_TYPE(op != ReduceOp::Mean || dtype != at::kBool,
+                      "[all_reduce] bool has no mean: dtype=bool; convert it to a floating-point type");
+  const Combiner combiner = combiner_of(op, wide);
   Value value = numbered(all_reduce(combiner, convert(read(tensor), wide), replicas), storage.device());
   if (op == ReduceOp::Mean) value = divide(value, number_like(replicas, value));
   return wrap(is_float(dtype) ? convert(std::move(value), dtype) : value, storage.device());

@@ -42,9 +42,23 @@ void check_same_functions(const PendingWork& first, const PendingWork& other, si
                             replica, " has ", difference.second, "); branch on values by torch::where, not by replica");
 }
 
+/// Throws if replicas made collectives for different purposes: two optimizers of equal shapes have equal graphs.
+void check_same_collectives(const std::vector<PendingWork>& works) {
+  const auto& first = works[0].device().collectives();
+  for (size_t replica = 1; replica < works.size(); ++replica) {
+    const auto& other = works[replica].device().collectives();
+    for (size_t i = 0; i < std::min(first.size(), other.size()); ++i) {
+      LOCKSTEP_CHECK_COLLECTIVE(first[i] == other[i], "[run] all replicas must make the same calls: as collective ", i,
+                                " replica 0 makes ", first[i], ", replica ", replica, " makes ", other[i],
+                                "; make the same collectives in the same order on every replica");
+    }
+  }
+}
+
 }  // namespace
 
 void execute_together(std::vector<PendingWork>& works) {
+  check_same_collectives(works);
   if (listener() == nullptr && execute_padded(works)) return;
   for (size_t replica = 1; replica < works.size(); ++replica) {
     const auto difference = first_difference(works[0].trace(), works[replica].trace());

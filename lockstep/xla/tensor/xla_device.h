@@ -3,6 +3,8 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <c10/core/Device.h>
@@ -76,10 +78,17 @@ class LOCKSTEP_API XlaDevice {
     if (run != nullptr) functions_.push_back(function);
   }
 
+  /// What the program makes the collectives of the run for, such as `step of optimizer 1`: replicas are compared by it.
+  const std::vector<std::string>& collectives() const { return collectives_; }
+  void note_collective(std::string purpose) {
+    if (run != nullptr) collectives_.push_back(std::move(purpose));
+  }
+
   /// Restarts the numbering of seeds and collectives.
   void begin_run() {
     num_seeds_ = num_collectives_ = 0;
     functions_.clear();
+    collectives_.clear();
   }
   int64_t next_seed() { return num_seeds_++; }
   int64_t next_collective() { return num_collectives_++; }
@@ -90,6 +99,7 @@ class LOCKSTEP_API XlaDevice {
   std::mutex mutex_;
   std::vector<PendingStorage*> pending_;
   std::vector<const char*> functions_;
+  std::vector<std::string> collectives_;
   std::atomic<int64_t> num_seeds_{0};
   std::atomic<int64_t> num_collectives_{0};
 };

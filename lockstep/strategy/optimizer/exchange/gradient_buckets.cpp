@@ -16,7 +16,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/diagnostics/call_site.h"
+#include "lockstep/comm/collective_call.h"
 #include "lockstep/strategy/optimizer/exchange/gradient_gate.h"
 #include "lockstep/strategy/optimizer/exchange/replica_gradients.h"
 
@@ -43,8 +43,9 @@ struct GradientBuckets::State {
   std::vector<decltype(torch::autograd::impl::grad_accumulator(at::Tensor()))> accumulators;
   bool begun = false;
   size_t next = 0;
-  /// Where the user started this backward pass.
+  /// Where the user started this backward pass, and for which optimizer.
   comm::CallSite site;
+  comm::CollectiveOwner owner;
 
   std::mutex mutex;
   std::condition_variable changed;
@@ -148,6 +149,7 @@ void GradientBuckets::State::serve() {
     if (stopping) return;
     const size_t bucket = done;
     const comm::CallSiteScope caller(site);
+    const comm::CollectiveOwnerScope of_optimizer(owner);
     lock.unlock();
     std::exception_ptr error;
     try {
@@ -230,6 +232,7 @@ void GradientBuckets::begin() {
   std::unique_lock lock(state_->mutex);
   state_->changed.wait(lock, [&] { return state_->failure || state_->done == state_->asked; });
   state_->site = comm::CallSite::current();
+  state_->owner = comm::CollectiveOwner::current();
   state_->asked = 0;
   state_->done = 0;
   state_->failure = nullptr;

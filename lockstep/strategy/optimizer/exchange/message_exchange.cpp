@@ -36,17 +36,24 @@ ExchangeScope MessageExchange::scope() const {
 }
 
 void MessageExchange::begin_backward() {
-  if (buckets_) buckets_->begin();
+  if (!buckets_) return;
+  const auto waits = strategy_.wait_for_gradients(replica_);
+  buckets_->begin();
 }
 
 void MessageExchange::abandon_backward() {
-  if (buckets_) buckets_->abandon();
+  if (!buckets_) return;
+  const auto waits = strategy_.wait_for_gradients(replica_);
+  buckets_->abandon();
 }
 
 std::vector<char> MessageExchange::finish_buckets() {
   std::vector<char> summed(parameters_.parameters.size(), 0);
   if (!buckets_ || !buckets_->is_begun()) return summed;
-  buckets_->finish();
+  {
+    const auto waits = strategy_.wait_for_gradients(replica_);
+    buckets_->finish();
+  }
   for (size_t p = 0; p < summed.size(); ++p) summed[p] = buckets_->holds(p) ? 1 : 0;
   return summed;
 }
