@@ -63,6 +63,19 @@ std::vector<CentralTensor> central_tensors(const ModuleReplicas& module, const O
   return central;
 }
 
+std::vector<std::string> parameter_names(const torch::nn::Module& module, const OptimizerCore::Groups& groups) {
+  std::unordered_map<const c10::TensorImpl*, std::string> known;
+  for (const auto& item : module.named_parameters()) known.emplace(item.value().unsafeGetTensorImpl(), item.key());
+  std::vector<std::string> names;
+  for (const auto& group : groups) {
+    for (const at::Tensor& parameter : group.params()) {
+      const auto found = known.find(parameter.unsafeGetTensorImpl());
+      names.push_back(found == known.end() ? std::to_string(names.size()) : found->second);
+    }
+  }
+  return names;
+}
+
 OptimizerCore::Setup setup_for(const std::vector<Variable>& given) {
   std::vector<Variable> variables;
   for (const Variable& variable : given) {
@@ -84,6 +97,7 @@ OptimizerCore::Setup setup_for(const std::vector<Variable>& given) {
     setup.groups.push_back({torch::optim::OptimizerParamGroup(copies)});
   }
   for (const Variable& variable : variables) {
+    setup.names.push_back(variable.name());
     if (Access::impl(variable).central) setup.central.push_back(*Access::impl(variable).central);
   }
   return setup;

@@ -49,7 +49,8 @@ struct MinimizeOptions {
 /// Inside `run` every replica calls it, with its own loss: gradients are *summed* over replicas (so losses are divided
 /// by the global batch, see `average_loss`), and all copies take the same update. A parameter without a gradient on any
 /// replica is not updated; where only some replicas have one, the others count as zero. Several `backward()` before one
-/// `step()`, also in several runs, accumulate. A cheap handle.
+/// `step()`, also in several runs, accumulate. Now and then replicas compare the bits of what they hold
+/// (LOCKSTEP_CHECK_REPLICAS); a difference is a CollectiveError. A cheap handle.
 template <class O>
 class Optimizer {
  public:
@@ -120,6 +121,9 @@ LOCKSTEP_API OptimizerCore::Groups with_each_parameter_once(const OptimizerCore:
 LOCKSTEP_API std::vector<at::Tensor> averaged_buffers(const torch::nn::Module& module);
 LOCKSTEP_API std::vector<CentralTensor> central_tensors(const ModuleReplicas& module,
                                                         const OptimizerCore::Groups& of_first);
+/// Returns the name of each parameter of the groups in the module.
+LOCKSTEP_API std::vector<std::string> parameter_names(const torch::nn::Module& module,
+                                                      const OptimizerCore::Groups& groups);
 LOCKSTEP_API OptimizerCore::Setup setup_for(const std::vector<Variable>& variables);
 
 }  // namespace detail
@@ -146,6 +150,7 @@ requires std::is_invocable_v<GroupsOf&, typename Module<M>::Impl&> Optimizer<O> 
     setup.buffers.push_back(detail::averaged_buffers(module.replica(i)));
   }
   setup.central = detail::central_tensors(*module.replicas(), setup.groups[0]);
+  setup.names = detail::parameter_names(module.replica(0), setup.groups[0]);
   detail::set_factories<O>(setup, options);
   Optimizer<O> made(std::move(setup));
   module.replicas()->set_unchanged();

@@ -12,6 +12,8 @@
 #include "lockstep/strategy/optimizer/exchange/gradient_exchange.h"
 #include "lockstep/strategy/optimizer/exchange/gradient_gate.h"
 #include "lockstep/strategy/optimizer/exchange/make_exchange.h"
+#include "lockstep/strategy/optimizer/parameter_writes.h"
+#include "lockstep/strategy/optimizer/replica_check.h"
 #include "lockstep/strategy/optimizer/update/buffer_average.h"
 #include "lockstep/strategy/optimizer/update/device_optimizer.h"
 #include "lockstep/strategy/optimizer/update/optimizer_prototype.h"
@@ -97,7 +99,9 @@ struct OptimizerReplica {
                 [&prototype](at::Tensor slice, size_t group) { return prototype.make_for(std::move(slice), group); }),
         tables(prototype, tensors.stored, plan.groups, scope),
         whole(make_whole_update({strategy, index, tensors, plan.groups, methods, prototype, *exchange})),
-        reduced(tensors.parameters, strategy.global_replica(index), strategy.num_replicas_in_sync()) {}
+        reduced(tensors.parameters, strategy.global_replica(index), strategy.num_replicas_in_sync()),
+        writes(strategy.parameter_writes(),
+               strategy.num_replicas_in_sync() > 1 ? tensors.parameters : std::vector<at::Tensor>()) {}
 
   const int index;
   const ReplicaParameters& tensors;
@@ -108,6 +112,7 @@ struct OptimizerReplica {
   TableUpdates tables;
   const std::unique_ptr<WholeUpdate> whole;
   ReducedGradients reduced;
+  OptimizerWrites writes;
 };
 
 }  // namespace
@@ -116,6 +121,8 @@ struct OptimizerCore::State final : RunObserver {
   const std::shared_ptr<StrategyImpl> strategy;
   const std::vector<CentralTensor> central;
   const std::vector<ReplicaParameters> tensors;
+  const std::vector<std::string> names;
+  ReplicaCheck check;
   const OptimizerPrototype prototype;
   const size_t num_groups;
   /// Whether the optimizer can update rows alone.
@@ -134,6 +141,10 @@ struct OptimizerCore::State final : RunObserver {
   void check_groups() const;
   uint64_t before_run() override;
   size_t fingerprint() const override { return detail::fingerprint(prototype.front()); }
+  void end_replica(int replica) override;
+  void check_replicas() override;
+  void count_replay() override { check.count_replayed_step(); }
+  HeldTensors held_by(size_t replica) const;
 
   bool has_several_replicas() const { return strategy->num_replicas_in_sync() > 1; }
   OptimizerReplica& current_replica(const char* operation) const;
@@ -149,10 +160,13 @@ OptimizerCore::State::State(const Setup& setup)
     : strategy(setup.strategy),
       central(setup.central),
       tensors(parameters_of_replicas(setup)),
+      names(setup.names),
+      check(*strategy, static_cast<int>(tensors.size())),
       prototype(setup.factory, setup.front_factory, setup.groups[0]),
       num_groups(setup.groups[0].size()),
       rows_known(RowUpdate::knows(prototype.kind())),
       elementwise(setup.elementwise) {
+  check_own_parameters(tensors, names);
   make_plan();
 }
 
@@ -207,8 +221,29 @@ uint64_t OptimizerCore::State::before_run() {
     for (const ReplicaParameters& of_replica : tensors) check_planned(of_replica);
   }
   check_groups();
+  check.begin_run();
   for (const auto& replica : replicas) replica->whole->before_run();
   return 0;
+}
+
+HeldTensors OptimizerCore::State::held_by(size_t replica) const {
+  HeldTensors held;
+  add_parameters(tensors[replica], names, held);
+  replicas[replica]->whole->add_state(names, held);
+  check.add_buffers(static_cast<int>(replica), tensors[replica].buffers, held);
+  return held;
+}
+
+void OptimizerCore::State::end_replica(int replica) {
+  if (strategy->is_traced() || !check.is_due(replica)) return;
+  check.compare(replica, held_by(static_cast<size_t>(replica)));
+}
+
+void OptimizerCore::State::check_replicas() {
+  if (!strategy->is_traced() || !check.is_due(0)) return;
+  std::vector<HeldTensors> held;
+  for (size_t r = 0; r < replicas.size(); ++r) held.push_back(held_by(r));
+  check.compare_all(held);
 }
 
 OptimizerReplica& OptimizerCore::State::current_replica(const char* operation) const {
@@ -295,6 +330,7 @@ void OptimizerCore::minimize(const at::Tensor& loss, std::optional<double> clip_
 void OptimizerCore::step() {
   if (current_frame() == nullptr && !state_->has_stepped) state_->before_run();
   OptimizerReplica& replica = state_->current_replica("optimizer step");
+  const OptimizerWrites::Scope counted(replica.writes);
   state_->check_planned(replica.tensors);
   state_->has_stepped = true;
   make_dense_where(replica.tensors.parameters, replica.methods, *replica.exchange, replica.reduced);
@@ -320,12 +356,14 @@ void OptimizerCore::step() {
   replica.reduced.set_used();
   bump_versions(replica.tensors.parameters);
   if (replica.tensors.stored_once) bump_versions(replica.tensors.stored);
+  state_->check.count_step(replica.index, replica.tensors.buffers);
 }
 
 at::Tensor OptimizerCore::step(const std::function<at::Tensor()>& closure) {
   OptimizerReplica& replica = state_->current_replica("optimizer step");
   LOCKSTEP_CHECK_IMPLEMENTED(num_sharded() == 0, "[optimizer step] a closure is for optimizers that evaluate the loss ",
                              "several times, such as LBFGS; call backward() and step()");
+  const OptimizerWrites::Scope counted(replica.writes);
   state_->check_planned(replica.tensors);
   state_->has_stepped = true;
   at::Tensor loss = replica.whole->step([&] {
@@ -336,6 +374,7 @@ at::Tensor OptimizerCore::step(const std::function<at::Tensor()>& closure) {
     return state_->strategy->group(replica.index).all_reduce(loss_here.detach(), ReduceOp::Sum);
   });
   replica.reduced.set_used();
+  state_->check.count_step(replica.index, {});
   return loss;
 }
 
