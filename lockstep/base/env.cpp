@@ -14,6 +14,9 @@ namespace {
 constexpr std::array kVariables{
     Variable{"LOCKSTEP_BACKTRACE", "0",
              "Whether errors carry a backtrace: 1 or 0. TORCH_SHOW_CPP_STACKTRACES=1 asks for it, too."},
+    Variable{"LOCKSTEP_CHECK_REPLICAS", "auto",
+             "When replicas compare the bits of what they hold: auto (after steps 1, 2, 4, 8, ... and every 1,000th), "
+             "off, or N for every N-th step. Equal on all workers."},
     Variable{"LOCKSTEP_COLLECTIVE_TIMEOUT", "600", "Seconds that a replica waits for the others in a collective."},
     Variable{"LOCKSTEP_COORDINATOR", "", "host:port of the first worker, where the launcher does not say it."},
     Variable{"LOCKSTEP_DUMP", "",

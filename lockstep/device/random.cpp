@@ -1,5 +1,7 @@
 #include "lockstep/device/random.h"
 
+#include <atomic>
+
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
@@ -86,6 +88,35 @@ union NeverDestroyed {
   std::vector<torch::Library> libraries;
 };
 
+std::atomic<uint64_t> seedings{0};
+
+/// LibTorch's default generator for CPUs, which `torch::manual_seed` seeds: inside a replica the call is for the
+/// replica's own generator.
+class DefaultGenerator final : public at::CPUGeneratorImpl {
+ public:
+  explicit DefaultGenerator(at::CPUGeneratorImpl& before) {
+    set_engine(before.engine());
+    set_next_float_normal_sample(before.next_float_normal_sample());
+    set_next_double_normal_sample(before.next_double_normal_sample());
+  }
+
+  void set_current_seed(uint64_t seed) override {
+    seedings.fetch_add(1, std::memory_order_relaxed);
+    if (random_of_this_thread != nullptr) return random_of_this_thread->set_seed(seed);
+    CPUGeneratorImpl::set_current_seed(seed);
+  }
+};
+
+/// Replaces LibTorch's object by one with the same state. It happens when the library is loaded, before anybody has a
+/// handle of the first one.
+bool replace_default_generator() {
+  auto& generator = const_cast<at::Generator&>(at::detail::getDefaultCPUGenerator());
+  generator = at::make_generator<DefaultGenerator>(*generator.get<at::CPUGeneratorImpl>());
+  return true;
+}
+
+[[maybe_unused]] const bool kReplaced = replace_default_generator();
+
 at::Generator new_generator(c10::Device device) {
   if (device.is_cuda()) return at::globalContext().defaultGenerator(device).clone();
   return at::make_generator<at::CPUGeneratorImpl>();
@@ -128,12 +159,22 @@ ReplicaRandom::ReplicaRandom(RunSeed& seed, int replica)
 ReplicaRandom::~ReplicaRandom() { random_of_this_thread = before_; }
 
 const at::Generator& ReplicaRandom::generator(c10::Device device) {
-  if (!generator_ || generator_for_ != device.type()) {
-    generator_ = new_generator(device);
-    generator_for_ = device.type();
-    generator_->set_current_seed(replica_seed(seed_.get(), replica_));
+  const c10::DeviceType type = device.is_cuda() ? device.type() : c10::DeviceType::CPU;
+  for (const auto& [made_for, generator] : generators_) {
+    if (made_for == type) return generator;
   }
-  return *generator_;
+  generators_.emplace_back(type, new_generator(device));
+  generators_.back().second.set_current_seed(own_seed_ ? *own_seed_ : replica_seed(seed_.get(), replica_));
+  return generators_.back().second;
 }
+
+void ReplicaRandom::set_seed(uint64_t seed) {
+  own_seed_ = seed;
+  generators_.clear();
+}
+
+ReplicaRandom* ReplicaRandom::current() { return random_of_this_thread; }
+
+uint64_t num_seedings() { return seedings.load(std::memory_order_relaxed); }
 
 }  // namespace lockstep::detail

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include <ATen/core/Generator.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -17,6 +19,9 @@
 /// from (one number drawn from LibTorch's default generator for each `run` that uses randomness, replica id): the
 /// streams follow `torch::manual_seed`, differ between replicas and runs, and do not depend on timing; and the whole
 /// random state of a training is that of the default generator.
+///
+/// `torch::manual_seed` inside `run` seeds the generator of the replica that calls it: what it draws afterwards is what
+/// one device draws after the same call. LibTorch's default generator keeps its state.
 namespace lockstep::detail {
 
 /// Draws 64 bits from a CPU generator. Thread-safe.
@@ -46,6 +51,10 @@ LOCKSTEP_API uint64_t replica_seed(uint64_t run_seed, int replica);
 /// first replica runs.
 LOCKSTEP_API void install_replica_random();
 
+/// How often LibTorch's default generator, or that of a replica, was seeded in this process. A step in which the number
+/// grows cannot be replayed with other seeds.
+LOCKSTEP_API uint64_t num_seedings();
+
 /// Gives the calling thread the random numbers of a replica during its lifetime.
 class LOCKSTEP_API ReplicaRandom {
  public:
@@ -54,15 +63,22 @@ class LOCKSTEP_API ReplicaRandom {
   ReplicaRandom(const ReplicaRandom&) = delete;
   ReplicaRandom& operator=(const ReplicaRandom&) = delete;
 
-  /// Returns the replica's generator for `device`, seeded for this run.
+  /// Returns the replica's generator for `device`, seeded for this run. A CPU generator also serves devices that have
+  /// none of their own.
   const at::Generator& generator(c10::Device device);
+  /// Seeds the replica's generators: `torch::manual_seed` inside the replica.
+  void set_seed(uint64_t seed);
+
+  /// The innermost one of the calling thread, or null.
+  static ReplicaRandom* current();
 
  private:
   RunSeed& seed_;
   int replica_;
-  std::optional<at::Generator> generator_;
-  /// The device of `generator_`; a CPU generator also seeds devices that have none of their own.
-  c10::DeviceType generator_for_ = c10::DeviceType::CPU;
+  /// What `set_seed` was called with last.
+  std::optional<uint64_t> own_seed_;
+  /// For CPUs and for CUDA, where they were asked for.
+  std::vector<std::pair<c10::DeviceType, at::Generator>> generators_;
   ReplicaRandom* before_;
   c10::impl::IncludeDispatchKeyGuard include_;
 };

@@ -43,7 +43,10 @@ bool in_cross_replica_context() {
 
 ReplicaContext get_replica_context() {
   const detail::ContextFrame* frame = detail::current_frame();
-  if (frame == nullptr) return ReplicaContext(detail::default_strategy().shared_from_this(), 0, 0);
+  if (frame == nullptr) {
+    detail::check_not_beside_replicas(nullptr, "get_replica_context", "take the context before, in the replica");
+    return ReplicaContext(detail::default_strategy().shared_from_this(), 0, 0);
+  }
   if (frame->replica < 0) return ReplicaContext();
   return ReplicaContext(frame->strategy->shared_from_this(), frame->replica, frame->run);
 }

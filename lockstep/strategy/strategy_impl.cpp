@@ -4,13 +4,16 @@
 #include <ATen/core/grad_mode.h>
 
 #include "lockstep/base/env.h"
+#include "lockstep/base/error.h"
 #include "lockstep/comm/exchange_group.h"
 #include "lockstep/comm/shared/arena.h"
 #include "lockstep/data/rewrites/batch_sizes.h"
 #include "lockstep/device/device_scope.h"
+#include "lockstep/device/random.h"
 #include "lockstep/device/thread_share.h"
 #include "lockstep/strategy/aten_overrides/table_lookup.h"
 #include "lockstep/strategy/context_frame.h"
+#include "lockstep/strategy/optimizer/parameter_writes.h"
 #include "lockstep/strategy/reduce/tree_reduce.h"
 #include "lockstep/strategy/workers.h"
 
@@ -37,7 +40,38 @@ std::vector<c10::Device> torch_devices(const std::vector<LogicalDevice>& devices
   return result;
 }
 
+/// Runs of strategies with several local replicas, in this process.
+std::atomic<int> runs_of_several{0};
+
+/// Marks a strategy as running during its lifetime.
+class RunningScope {
+ public:
+  RunningScope(std::atomic<bool>& flag, int num_local_replicas) : flag_(flag), several_(num_local_replicas > 1) {
+    flag_.store(true, std::memory_order_relaxed);
+    if (several_) runs_of_several.fetch_add(1, std::memory_order_relaxed);
+  }
+  ~RunningScope() {
+    if (several_) runs_of_several.fetch_sub(1, std::memory_order_relaxed);
+    flag_.store(false, std::memory_order_relaxed);
+  }
+  RunningScope(const RunningScope&) = delete;
+  RunningScope& operator=(const RunningScope&) = delete;
+
+ private:
+  std::atomic<bool>& flag_;
+  bool several_;
+};
+
 }  // namespace
+
+void check_not_beside_replicas(const StrategyImpl* strategy, const char* what, const char* instead) {
+  const bool beside = strategy != nullptr ? strategy->is_running() && strategy->num_local_replicas() > 1
+                                          : runs_of_several.load(std::memory_order_relaxed) > 0;
+  if (!beside || current_frame() != nullptr || ReplicaRandom::current() != nullptr) return;
+  LOCKSTEP_THROW(
+      ContextError, "[", what, "] was used inside a `run` of several replicas by a thread that is none of ",
+      "them: a thread that a replica starts does not belong to it, and would get what belongs to replica 0; ", instead);
+}
 
 StrategyImpl::Team::Team(const StrategyImpl& strategy, int depth, const Team* outer)
     : rendezvous(std::make_shared<comm::Rendezvous>(strategy.num_local_replicas())),
@@ -63,7 +97,10 @@ StrategyImpl::Team::Team(const StrategyImpl& strategy, int depth, const Team* ou
 }
 
 StrategyImpl::StrategyImpl(std::vector<LogicalDevice> devices, std::shared_ptr<Workers> workers, WrapGroup wrap_group)
-    : devices_(std::move(devices)), workers_(std::move(workers)), wrap_group_(std::move(wrap_group)) {
+    : devices_(std::move(devices)),
+      workers_(std::move(workers)),
+      wrap_group_(std::move(wrap_group)),
+      parameter_writes_(std::make_unique<ParameterWrites>()) {
   apply_machine_defaults();
   TableLookups::prepare();
   for (const LogicalDevice& device : devices_) {
@@ -105,13 +142,15 @@ std::vector<std::shared_ptr<RunObserver>> StrategyImpl::observers() {
   return alive;
 }
 
-void StrategyImpl::notify_before_run() {
+std::vector<std::shared_ptr<RunObserver>> StrategyImpl::notify_before_run() {
   outside_changes_ = 0;
   uint64_t position = 0;
-  for (const auto& observer : observers()) {
+  auto called = observers();
+  for (const auto& observer : called) {
     ++position;
     if (const uint64_t changes = observer->before_run(); changes != 0) outside_changes_ ^= changes * (2 * position + 1);
   }
+  return called;
 }
 
 size_t StrategyImpl::observe_run() {
@@ -123,6 +162,16 @@ size_t StrategyImpl::observe_run() {
 
 void StrategyImpl::observe_run_end() {
   for (const auto& observer : observers()) observer->after_run();
+}
+
+void StrategyImpl::check_replicas() {
+  if (num_replicas_in_sync() == 1) return;
+  for (const auto& observer : observers()) observer->check_replicas();
+}
+
+void StrategyImpl::check_replicas_after_replay() {
+  for (const auto& observer : observers()) observer->count_replay();
+  check_replicas();
 }
 
 // Teams are made by the thread that runs a merge function, while all other replicas of the run wait for it.
@@ -158,10 +207,22 @@ void StrategyImpl::call_for_each_replica(c10::function_ref<void(int)> body) {
 }
 
 void StrategyImpl::run_team(Team& team, int depth, c10::function_ref<void(int)> body) {
+  // A run inside a merge function belongs to the run around it.
+  if (depth > 0) return start_team(team, depth, body);
+  const std::lock_guard<std::mutex> turn(run_mutex_);
+  {
+    const RunningScope running(is_running_, num_local_replicas());
+    start_team(team, depth, body);
+  }
+  observe_run_end();
+  if (!is_traced()) check_replicas();
+}
+
+void StrategyImpl::start_team(Team& team, int depth, c10::function_ref<void(int)> body) {
   uint64_t run = 0;
   const EndOfRun end(team.watched.get());
-  // A run inside a merge function belongs to the run around it.
   bool begins_gradients = false;
+  std::vector<std::shared_ptr<RunObserver>> watching;
   team.threads.run(
       [&](int replica) {
         ReplicaDeviceScope device(devices_[replica].name);
@@ -170,10 +231,13 @@ void StrategyImpl::run_team(Team& team, int depth, c10::function_ref<void(int)> 
         const comm::SharedAllocation allocation(workers_ && workers_->shares_memory());
         const comm::OutsideChangesScope changes(outside_changes_);
         const TableLookups lookups(devices_[replica].torch_device.is_cpu());
+        for (const auto& observer : watching) observer->begin_replica(replica);
         body(replica);
+        for (const auto& observer : watching) observer->end_replica(replica);
       },
       [&] {
-        if (depth == 0) notify_before_run();
+        if (depth == 0) watching = notify_before_run();
+        if (num_replicas_in_sync() == 1) watching.clear();
         team.rendezvous->reset();
         run = ++num_runs_;
         if (team.watched) team.watched->begin(run);
@@ -196,7 +260,6 @@ void StrategyImpl::run_team(Team& team, int depth, c10::function_ref<void(int)> 
         }
         team.rendezvous->leave(replica, error);
       });
-  if (depth == 0) observe_run_end();
 }
 
 data::detail::InputWorker StrategyImpl::input_worker() const { return {num_workers(), worker(), num_local_replicas()}; }

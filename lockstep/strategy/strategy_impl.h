@@ -38,6 +38,7 @@ struct InputWorker;
 
 namespace detail {
 
+class ParameterWrites;
 class Workers;
 
 /// Internal: acts on the calling thread before the replicas of a run start, and after they have ended. A module that
@@ -49,6 +50,14 @@ class RunObserver {
   /// nothing.
   virtual uint64_t before_run() = 0;
   virtual void after_run() {}
+  /// On the thread of each replica of a strategy with several, around its function: before it is called, and after it
+  /// has returned. All replicas of all workers call `end_replica`, so it may make collectives.
+  virtual void begin_replica(int /*replica*/) {}
+  virtual void end_replica(int /*replica*/) {}
+  /// Compares what replicas hold, after a run and after a replayed step, when all values are there.
+  virtual void check_replicas() {}
+  /// A step was replayed: replicas did what they did in the run before.
+  virtual void count_replay() {}
   /// A number that changes when a traced step must be traced again.
   virtual size_t fingerprint() const { return 0; }
 };
@@ -91,6 +100,8 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   virtual bool requires_equal_shapes() const { return false; }
   /// Called in each replica before a merge function reads what the replica computed.
   virtual void before_merge(int /*replica*/) {}
+  /// Whether replicas only record what to compute. The strategy calls `check_replicas` itself when it is computed.
+  virtual bool is_traced() const { return false; }
   /// Returns what replays pure steps; null if they run like all others.
   virtual std::unique_ptr<StepReplay> make_replay() { return nullptr; }
 
@@ -158,6 +169,17 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   size_t observe_run();
   /// Calls all observers after a run, or after a replayed step.
   void observe_run_end();
+  /// Lets all observers compare what replicas hold.
+  void check_replicas();
+  /// The same after a replayed step, which is counted first.
+  void check_replicas_after_replay();
+
+  /// Whether replicas are inside a run.
+  bool is_running() const { return is_running_.load(std::memory_order_relaxed); }
+  /// The number of runs so far. Equal on all workers.
+  uint64_t num_runs() const { return num_runs_.load(); }
+  /// What optimizers of this strategy write.
+  ParameterWrites& parameter_writes() const { return *parameter_writes_; }
 
   /// Count the optimizers, variables and modules that are made, in the same order on all workers. See CollectiveOwner.
   uint64_t next_optimizer() { return num_optimizers_++; }
@@ -195,9 +217,11 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   Team& team_at(int depth) const;
   Team& current_team() const;
   std::vector<std::shared_ptr<RunObserver>> observers();
-  void notify_before_run();
+  /// Returns the observers that it has called.
+  std::vector<std::shared_ptr<RunObserver>> notify_before_run();
 
   void run_team(Team& team, int depth, c10::function_ref<void(int)> body);
+  void start_team(Team& team, int depth, c10::function_ref<void(int)> body);
 
   std::vector<LogicalDevice> devices_;
   std::shared_ptr<Workers> workers_;
@@ -207,10 +231,14 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   std::shared_ptr<comm::WorkerGroups> gradient_groups_;
   std::unique_ptr<Team> team_;
   std::vector<std::shared_ptr<void>> watches_;
-  std::atomic<uint64_t> num_runs_{0};
   std::atomic<uint64_t> num_optimizers_{0};
   std::atomic<uint64_t> num_variables_{0};
   std::atomic<uint64_t> num_modules_{0};
+  /// Held by a run until its observers have been called.
+  std::mutex run_mutex_;
+  std::atomic<uint64_t> num_runs_{0};
+  std::atomic<bool> is_running_{false};
+  std::unique_ptr<ParameterWrites> parameter_writes_;
   /// Whether replicas have ended the last run of `gradient_groups_`.
   std::atomic<bool> gradients_left_{false};
   std::mutex observers_mutex_;
@@ -218,6 +246,11 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   /// A hash of what observers report. Collectives of workers with different ones do not match.
   uint64_t outside_changes_ = 0;
 };
+
+/// Throws a ContextError where the calling thread belongs to no replica while replicas are inside a run, of `strategy`
+/// or, if it is null, of any: it would get what belongs to the first replica. Threads of input pipelines are let
+/// through.
+LOCKSTEP_API void check_not_beside_replicas(const StrategyImpl* strategy, const char* what, const char* instead);
 
 /// The strategy that is current if none is entered. Lives as long as the process.
 LOCKSTEP_API StrategyImpl& default_strategy();

@@ -41,6 +41,8 @@ class LOCKSTEP_API Workers {
   int sharing_cores() const { return sharing_cores_; }
   comm::Job& job() const { return *job_; }
 
+  /// What the names of this strategy's groups and values begin with.
+  const std::string& name() const { return name_; }
   /// The engine and the reason for its choice: "shm", "all 2 workers are on this machine and share memory".
   const std::string& engine() const { return engine_->name(); }
   const std::string& reason() const { return engine_->reason(); }
@@ -65,7 +67,6 @@ class LOCKSTEP_API Workers {
   void wait_for_readers(const std::string& what);
 
   std::shared_ptr<comm::Job> job_;
-  /// What the names of this strategy's groups begin with.
   std::string name_;
   int sharing_cores_ = 1;
   std::chrono::milliseconds timeout_{};

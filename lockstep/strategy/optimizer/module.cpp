@@ -12,6 +12,7 @@
 #include "lockstep/strategy/aten_overrides/skip_draws.h"
 #include "lockstep/strategy/context_frame.h"
 #include "lockstep/strategy/optimizer/module_changes.h"
+#include "lockstep/strategy/optimizer/module_writes.h"
 #include "lockstep/strategy/strategy_impl.h"
 #include "lockstep/strategy/variable/central_tensor.h"
 
@@ -168,6 +169,8 @@ struct ModuleReplicas::State final : RunObserver {
   std::vector<std::vector<std::shared_ptr<Module>>> submodules;
   /// Null for one replica, unless its parameters are stored elsewhere.
   std::unique_ptr<ModuleChanges> changes;
+  /// Null for one replica, and where parameters are stored once.
+  std::unique_ptr<ModuleWrites> writes;
   /// A hash of all changes since the last broadcast.
   uint64_t outside_changes = 0;
   /// The fingerprint of the modes at first.
@@ -202,6 +205,16 @@ struct ModuleReplicas::State final : RunObserver {
   void after_run() override {
     if (changes) changes->set_unchanged();
   }
+
+  void begin_replica(int replica) override {
+    if (writes) writes->begin_replica(replica);
+  }
+  void end_replica(int replica) override {
+    if (writes) writes->end_replica(replica);
+  }
+  void check_replicas() override {
+    if (writes) writes->check_replicas();
+  }
 };
 
 ModuleReplicas::ModuleReplicas(const Factory& factory) : state_(std::make_shared<State>()) {
@@ -234,6 +247,9 @@ ModuleReplicas::ModuleReplicas(const Factory& factory) : state_(std::make_shared
   if (strategy.num_replicas_in_sync() > 1 || is_central) {
     state_->changes = std::make_unique<ModuleChanges>(strategy, state_->modules, state_->central);
   }
+  if (strategy.num_replicas_in_sync() > 1 && !is_central) {
+    state_->writes = std::make_unique<ModuleWrites>(strategy, state_->modules);
+  }
   strategy.add_run_observer(state_);
 }
 
@@ -241,7 +257,12 @@ ModuleReplicas::~ModuleReplicas() = default;
 
 int ModuleReplicas::here() const {
   const int replica = current_position().replica;
-  if (replica < 0) return 0;
+  if (replica < 0) {
+    check_not_beside_replicas(state_->strategy.get(), "module",
+                              "take the replica's module before, in the replica (auto& own = *model), or name one: "
+                              "model.replica(i)");
+    return 0;
+  }
   const bool inside = current_frame() != nullptr && current_frame()->strategy == state_->strategy.get();
   if (!inside) check_made_under_current(*state_->strategy, "module");
   return inside ? replica : 0;

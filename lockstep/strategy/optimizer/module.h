@@ -69,6 +69,10 @@ struct ContainedModule<M> {
 /// on all replicas and averages floating point buffers such as the statistics of batch normalization; other buffers
 /// stay as each replica has them. Under central storage all replicas have the same parameters.
 ///
+/// Parameters that something else writes inside `run` must be written alike on all replicas: they are compared at the
+/// end of runs, and a difference is an error. Parameters without `requires_grad` may differ. A thread that a replica
+/// starts belongs to no replica: it uses a reference that the replica took before (`auto& own = *model`).
+///
 /// A change of the first replica outside of `run` reaches all replicas when the next `run` begins: modes (`eval()`,
 /// also of a submodule), values (loaded weights, own initialization), `requires_grad`, dtype. Every worker makes the
 /// same changes, otherwise the next collective is an error; `broadcast()` copies those of the first worker to all at

@@ -55,7 +55,9 @@ struct MinimizeOptions {
 /// Inside `run` every replica calls it, with its own loss: gradients are *summed* over replicas (so losses are divided
 /// by the global batch, see `average_loss`) unless it was made with `Gradients::Mean`, and all copies take the same
 /// update. A parameter without a gradient on any replica is not updated; where only some replicas have one, the others
-/// count as zero. Several `backward()` before one `step()`, also in several runs, accumulate. A cheap handle.
+/// count as zero. Several `backward()` before one `step()`, also in several runs, accumulate.
+/// Now and then replicas compare the bits of what they hold (LOCKSTEP_CHECK_REPLICAS); a difference is a
+/// CollectiveError. A cheap handle.
 template <class O>
 class Optimizer {
  public:

@@ -15,6 +15,8 @@
 #include "lockstep/strategy/optimizer/exchange/make_exchange.h"
 #include "lockstep/strategy/optimizer/mean_loss.h"
 #include "lockstep/strategy/optimizer/optimizer_replica.h"
+#include "lockstep/strategy/optimizer/parameter_writes.h"
+#include "lockstep/strategy/optimizer/replica_check.h"
 #include "lockstep/strategy/optimizer/update/buffer_average.h"
 #include "lockstep/strategy/optimizer/update/device_optimizer.h"
 #include "lockstep/strategy/optimizer/update/planned_parameters.h"
@@ -56,6 +58,8 @@ struct OptimizerCore::State final : RunObserver {
   const std::shared_ptr<StrategyImpl> strategy;
   const std::vector<CentralTensor> central;
   const std::vector<ReplicaParameters> tensors;
+  const std::vector<std::string> names;
+  ReplicaCheck check;
   const OptimizerPrototype prototype;
   const size_t num_groups;
   /// Whether the optimizer can update rows alone.
@@ -82,6 +86,10 @@ struct OptimizerCore::State final : RunObserver {
   uint64_t before_run() override;
   void after_run() override;
   size_t fingerprint() const override { return detail::fingerprint(prototype.front()); }
+  void end_replica(int replica) override;
+  void check_replicas() override;
+  void count_replay() override { check.count_replayed_step(); }
+  HeldTensors held_by(size_t replica) const;
 
   bool has_several_replicas() const { return strategy->num_replicas_in_sync() > 1; }
   OptimizerReplica& current_replica(const char* operation) const;
@@ -101,6 +109,8 @@ OptimizerCore::State::State(const Setup& setup)
     : strategy(setup.strategy),
       central(setup.central),
       tensors(parameters_of_replicas(setup)),
+      names(setup.names),
+      check(*strategy, static_cast<int>(tensors.size())),
       prototype(setup.factory, setup.front_factory, setup.groups[0]),
       num_groups(setup.groups[0].size()),
       rows_known(RowUpdate::knows(prototype.kind())),
@@ -108,6 +118,7 @@ OptimizerCore::State::State(const Setup& setup)
       gradients(setup.gradients),
       checks_rates(tensors.size() > 1 && has_learning_rates(prototype.front())),
       number(setup.strategy->next_optimizer()) {
+  check_own_parameters(tensors, names);
   make_plan();
 }
 
@@ -150,6 +161,7 @@ uint64_t OptimizerCore::State::before_run() {
     for (const auto& replica : replicas) check_plan(*replica);
   }
   check_groups();
+  check.begin_run();
   for (const auto& replica : replicas) replica->whole->before_run();
   if (checks_rates) rates_before_run = learning_rates(prototype.front());
   return 0;
@@ -165,6 +177,26 @@ void OptimizerCore::State::after_run() {
                          replicas.size(), " replicas: group=", g, ", before=", rates_before_run[g],
                          ", after=", rates[g], "; change it between two runs");
   }
+}
+
+HeldTensors OptimizerCore::State::held_by(size_t replica) const {
+  HeldTensors held;
+  add_parameters(tensors[replica], names, held);
+  replicas[replica]->whole->add_state(names, held);
+  check.add_buffers(static_cast<int>(replica), tensors[replica].buffers, held);
+  return held;
+}
+
+void OptimizerCore::State::end_replica(int replica) {
+  if (strategy->is_traced() || !check.is_due(replica)) return;
+  check.compare(replica, held_by(static_cast<size_t>(replica)));
+}
+
+void OptimizerCore::State::check_replicas() {
+  if (!strategy->is_traced() || !check.is_due(0)) return;
+  std::vector<HeldTensors> held;
+  for (size_t r = 0; r < replicas.size(); ++r) held.push_back(held_by(r));
+  check.compare_all(held);
 }
 
 OptimizerReplica& OptimizerCore::State::current_replica(const char* operation) const {
@@ -251,6 +283,7 @@ void OptimizerCore::State::update_from_sums(OptimizerReplica& replica, const std
 }
 
 void OptimizerCore::State::update(OptimizerReplica& replica) {
+  const OptimizerWrites::Scope counted(replica.writes);
   check_plan(replica);
   has_stepped = true;
   replica.make_dense_where_needed();
@@ -276,6 +309,7 @@ void OptimizerCore::State::update(OptimizerReplica& replica) {
   replica.exchange->finish_step(present);
   replica.reduced.set_used();
   replica.bump_versions();
+  check.count_step(replica.index, replica.tensors.buffers);
 }
 
 OptimizerCore::OptimizerCore(Setup setup) : state_(std::make_shared<State>(setup)) {
@@ -319,6 +353,7 @@ at::Tensor OptimizerCore::step(const std::function<at::Tensor()>& closure) {
   const comm::CollectiveOwnerScope owner(state_->owner("step"));
   LOCKSTEP_CHECK_IMPLEMENTED(num_sharded() == 0, "[optimizer step] a closure is for optimizers that evaluate the loss ",
                              "several times, such as LBFGS; call backward() and step()");
+  const OptimizerWrites::Scope counted(replica.writes);
   state_->check_plan(replica);
   state_->has_stepped = true;
   at::Tensor loss = replica.whole->step([&] {
@@ -332,6 +367,7 @@ at::Tensor OptimizerCore::step(const std::function<at::Tensor()>& closure) {
     return state_->strategy->group(replica.index).all_reduce(loss_here, ReduceOp::Sum);
   });
   replica.reduced.set_used();
+  state_->check.count_step(replica.index, {});
   return loss;
 }
 

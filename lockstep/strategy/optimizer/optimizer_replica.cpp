@@ -55,7 +55,9 @@ OptimizerReplica::OptimizerReplica(int index_, const StrategyImpl& strategy, con
               [&prototype](at::Tensor slice, size_t group) { return prototype.make_for(std::move(slice), group); }),
       tables(prototype, tensors.stored, plan.groups, scope),
       whole(make_whole_update({strategy, index, tensors, plan.groups, methods, prototype, *exchange})),
-      reduced(tensors.parameters, share_of_sums(strategy, index, averages)) {}
+      reduced(tensors.parameters, share_of_sums(strategy, index, averages)),
+      writes(strategy.parameter_writes(),
+             strategy.num_replicas_in_sync() > 1 ? tensors.parameters : std::vector<at::Tensor>()) {}
 
 void OptimizerReplica::make_dense_where_needed() {
   for (size_t p = 0; p < tensors.parameters.size(); ++p) {

@@ -5,6 +5,7 @@
 
 #include "lockstep/strategy/optimizer/exchange/gradient_exchange.h"
 #include "lockstep/strategy/optimizer/optimizer_core.h"
+#include "lockstep/strategy/optimizer/parameter_writes.h"
 #include "lockstep/strategy/optimizer/update/optimizer_prototype.h"
 #include "lockstep/strategy/optimizer/update/rows/table_updates.h"
 #include "lockstep/strategy/optimizer/update/sharded_update.h"
@@ -41,6 +42,7 @@ struct OptimizerReplica {
   TableUpdates tables;
   const std::unique_ptr<WholeUpdate> whole;
   ReducedGradients reduced;
+  OptimizerWrites writes;
 };
 
 }  // namespace lockstep::detail

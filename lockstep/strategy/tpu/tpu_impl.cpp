@@ -1,5 +1,6 @@
 #include "lockstep/strategy/tpu/tpu_impl.h"
 
+#include "lockstep/strategy/context_frame.h"
 #include "lockstep/strategy/run_options.h"
 #include "lockstep/strategy/run_replicas.h"
 #include "lockstep/strategy/tpu/tpu_replay.h"
@@ -76,6 +77,9 @@ void TPUImpl::call_for_each_replica(c10::function_ref<void(int)> body) {
     xla_devices_.roll_back();
     throw;
   }
+  run.reset();
+  // A run inside a merge function belongs to the run around it.
+  if (current_frame() == nullptr || current_frame()->depth == 0) check_replicas();
 }
 
 std::unique_ptr<StepReplay> TPUImpl::make_replay() { return std::make_unique<TPUReplay>(*this, xla_devices_); }

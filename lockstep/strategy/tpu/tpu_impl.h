@@ -30,6 +30,7 @@ class TPUImpl final : public StrategyImpl {
   std::shared_ptr<ClusterResolver> cluster_resolver() const override { return plan_.resolver; }
   bool requires_equal_shapes() const override { return true; }
   void before_merge(int replica) override;
+  bool is_traced() const override { return true; }
   void call_for_each_replica(c10::function_ref<void(int)> body) override;
   std::unique_ptr<StepReplay> make_replay() override;
 

@@ -77,6 +77,7 @@ bool TPUReplay::replay(const Tensors& arguments, const std::string& other_argume
   const auto draw = [&](int replica, int64_t count) { return seeds.draw(replica, count); };
   if (current_->replay(arguments, draw, results)) {
     strategy_.observe_run_end();
+    strategy_.check_replicas_after_replay();
     return true;
   }
   current_->forget("state was replaced, or the caller has a tensor over its memory");
@@ -86,11 +87,13 @@ bool TPUReplay::replay(const Tensors& arguments, const std::string& other_argume
 void TPUReplay::begin_run(const Tensors& arguments, const std::string& other_arguments) {
   turn_.emplace(tpu_run_mutex());
   current_ = &find(arguments, other_arguments);
+  seedings_ = num_seedings();
   current_->begin_trace(arguments);
 }
 
 void TPUReplay::end_run(const Tensors& results) {
   current_->end_trace(results);
+  if (num_seedings() != seedings_) refuse("it calls torch::manual_seed");
   turn_.reset();
 }
 

@@ -36,6 +36,8 @@ class TPUReplay final : public StepReplay {
   std::map<std::string, std::unique_ptr<xla::Replay>> steps_;
   xla::Replay* current_ = nullptr;
   std::string refusal_;
+  /// How often generators had been seeded when the run began.
+  uint64_t seedings_ = 0;
   /// Held while the function is traced.
   std::optional<std::unique_lock<std::recursive_mutex>> turn_;
 };

@@ -23,6 +23,10 @@ at::Tensor number_on(const at::Tensor& parameter, double value) {
   return at::scalar_tensor(value, at::kDouble).to(parameter.device());
 }
 
+void add_defined(const char* what, const std::string& of, const at::Tensor& tensor, HeldTensors& held) {
+  if (tensor.defined()) held.push_back({c10::str(what, " of ", of), tensor});
+}
+
 /// A scalar in the dtype of the tensor that it is multiplied with.
 at::Tensor as_factor(const at::Tensor& number, const at::Tensor& like) { return number.to(like.scalar_type()); }
 
@@ -30,6 +34,12 @@ class DeviceSgd final : public DeviceOptimizer {
  public:
   DeviceSgd(const std::vector<at::Tensor>& parameters, const std::vector<size_t>& groups)
       : DeviceOptimizer(parameters, groups), momentum_(parameters.size()) {}
+
+  void add_state(const std::vector<std::string>& names, HeldTensors& held) const override {
+    for (size_t p = 0; p < momentum_.size(); ++p) {
+      add_defined("momentum_buffer", parameter_name(names, p), momentum_[p], held);
+    }
+  }
 
  private:
   void update(const OptimizerOptions& given, const at::Tensor& rate, const Cohort& cohort) override {
@@ -63,6 +73,15 @@ class DeviceAdam final : public DeviceOptimizer {
  public:
   DeviceAdam(const std::vector<at::Tensor>& parameters, const std::vector<size_t>& groups)
       : DeviceOptimizer(parameters, groups), state_(parameters.size()) {}
+
+  void add_state(const std::vector<std::string>& names, HeldTensors& held) const override {
+    for (size_t p = 0; p < state_.size(); ++p) {
+      const std::string name = parameter_name(names, p);
+      add_defined("exp_avg", name, state_[p].mean, held);
+      add_defined("exp_avg_sq", name, state_[p].mean_square, held);
+      add_defined("max_exp_avg_sq", name, state_[p].max_mean_square, held);
+    }
+  }
 
  private:
   struct State {

@@ -6,6 +6,8 @@
 #include <ATen/core/Tensor.h>
 #include <torch/optim/optimizer.h>
 
+#include "lockstep/strategy/optimizer/replica_check.h"
+
 /// Internal: LibTorch's SGD, Adam and AdamW for devices whose steps are compiled.
 ///
 /// LibTorch counts steps and stores learning rates on the host, so that every step of its Adam is another program. Here
@@ -29,6 +31,8 @@ class DeviceOptimizer {
   void take_rates(const Groups& options);
   /// Updates all parameters that have a gradient.
   void step(const Groups& options);
+  /// Adds the state of the parameters, which have these names.
+  virtual void add_state(const std::vector<std::string>& names, HeldTensors& held) const = 0;
 
  protected:
   DeviceOptimizer(std::vector<at::Tensor> parameters, std::vector<size_t> groups);

@@ -4,6 +4,7 @@
 
 #include "lockstep/strategy/optimizer/exchange/gradient_gate.h"
 #include "lockstep/strategy/optimizer/update/device_optimizer.h"
+#include "lockstep/strategy/optimizer/update/optimizer_state.h"
 #include "lockstep/strategy/strategy_impl.h"
 
 namespace lockstep::detail {
@@ -21,6 +22,13 @@ class ReplicatedUpdate final : public WholeUpdate {
   at::Tensor step(const Closure& closure) override {
     prepare();
     return optimizer_->step(closure);
+  }
+
+  void add_state(const std::vector<std::string>& names, HeldTensors& held) const override {
+    for (size_t p = 0; p < setup_.groups.size() && optimizer_; ++p) {
+      if (setup_.methods[p] != UpdateMethod::Replicated) continue;
+      add_optimizer_state(*optimizer_, setup_.parameters.stored[p], parameter_name(names, p), held);
+    }
   }
 
  private:
@@ -57,6 +65,10 @@ class DeviceUpdate final : public WholeUpdate {
   void step() override { optimizer_->step(prototype_.groups()); }
   at::Tensor step(const Closure& closure) override { return with_closure_.step(closure); }
   bool is_compiled() const override { return true; }
+  void add_state(const std::vector<std::string>& names, HeldTensors& held) const override {
+    optimizer_->add_state(names, held);
+    with_closure_.add_state(names, held);
+  }
   void before_run() override { optimizer_->take_rates(prototype_.groups()); }
 
  private:

@@ -2,8 +2,11 @@
 
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "lockstep/strategy/optimizer/exchange/gradient_exchange.h"
+#include "lockstep/strategy/optimizer/replica_check.h"
 #include "lockstep/strategy/optimizer/update/optimizer_prototype.h"
 #include "lockstep/strategy/optimizer/update/update_plan.h"
 
@@ -33,6 +36,8 @@ class WholeUpdate {
 
   /// Whether steps are compiled, so that values of tensors must not be read on the host.
   virtual bool is_compiled() const { return false; }
+  /// Adds the state that every replica keeps for its parameters, which have these names.
+  virtual void add_state(const std::vector<std::string>& /*names*/, HeldTensors& /*held*/) const {}
   /// Outside of a run: takes options over that are tensors on the device.
   virtual void before_run() {}
 };

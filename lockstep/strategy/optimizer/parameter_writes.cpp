@@ -1,0 +1,32 @@
+#include "lockstep/strategy/optimizer/parameter_writes.h"
+
+namespace lockstep::detail {
+
+ParameterWrites::Count ParameterWrites::of(const at::Tensor& parameter) {
+  const std::lock_guard lock(mutex_);
+  std::weak_ptr<uint32_t>& known = counts_[parameter.unsafeGetTensorImpl()];
+  Count count = known.lock();
+  if (!count) {
+    count = std::make_shared<uint32_t>(0);
+    known = count;
+    if (counts_.size() > limit_) {
+      std::erase_if(counts_, [](const auto& entry) { return entry.second.expired(); });
+      limit_ = 2 * counts_.size() + 64;
+    }
+  }
+  return count;
+}
+
+OptimizerWrites::OptimizerWrites(ParameterWrites& writes, const std::vector<at::Tensor>& parameters) {
+  for (const at::Tensor& parameter : parameters) parameters_.push_back({parameter, writes.of(parameter)});
+}
+
+OptimizerWrites::Scope::Scope(OptimizerWrites& writes) : writes_(writes) {
+  for (Parameter& parameter : writes_.parameters_) parameter.before = write_count(parameter.tensor);
+}
+
+OptimizerWrites::Scope::~Scope() {
+  for (Parameter& parameter : writes_.parameters_) *parameter.count += write_count(parameter.tensor) - parameter.before;
+}
+
+}  // namespace lockstep::detail
