@@ -38,6 +38,7 @@
 #include "lockstep/data/formats/records/record_writer.h"
 #include "lockstep/data/parse_example.h"
 #include "lockstep/data/sources.h"
+#include "lockstep/data/torch_dataset.h"
 #include "lockstep/device/device_list.h"
 #include "lockstep/device/device_scope.h"
 #include "lockstep/device/device_spec.h"

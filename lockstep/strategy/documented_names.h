@@ -25,8 +25,8 @@ class DocumentedNames {
   }
 
   template <class Dataset, class... Options>
-  auto experimental_distribute_dataset(const Dataset& dataset, const Options&... options) const {
-    return self().distribute_dataset(dataset, options...);
+  auto experimental_distribute_dataset(Dataset&& dataset, const Options&... options) const {
+    return self().distribute_dataset(std::forward<Dataset>(dataset), options...);
   }
 
   template <class F, class... Options>

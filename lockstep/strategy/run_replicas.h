@@ -16,6 +16,7 @@
 #include "lockstep/api.h"
 #include "lockstep/base/nest.h"
 #include "lockstep/base/unpack_tuple.h"
+#include "lockstep/strategy/run_arguments.h"
 #include "lockstep/strategy/run_options.h"
 #include "lockstep/strategy/run_rows.h"
 #include "lockstep/value/regroup.h"
@@ -73,6 +74,21 @@ LOCKSTEP_API std::optional<c10::Device> argument_device(const StrategyImpl& stra
 
 /// Returns a copy on `device`. Replicas may call it for one tensor at once.
 LOCKSTEP_API at::Tensor moved_to(const at::Tensor& tensor, c10::Device device);
+
+/// Calls the body for each replica. An error of a replica whose part of `args` has no rows says so.
+template <class... Args>
+void call_replicas_on(StrategyImpl& strategy, c10::function_ref<void(int)> body, const Args&... args) {
+  if constexpr ((std::is_same_v<selected_t<Args>, Args> && ...)) {
+    call_for_each_replica(strategy, body);
+  } else {
+    try {
+      call_for_each_replica(strategy, body);
+    } catch (c10::Error& error) {
+      explain_empty_batch(strategy, error, find_empty_arguments(num_local_replicas(strategy), args...));
+      throw;
+    }
+  }
+}
 
 /// Keeps the options of a `run` for the strategy until the replicas have started.
 class LOCKSTEP_API RunOptionsScope {
@@ -155,15 +171,17 @@ auto call_replica(F& fn, const std::optional<c10::Device>& device, int replica, 
 template <class F, class... Args>
 auto run_replicas(StrategyImpl& strategy, F& fn, const Args&... args) {
   using Result = decltype(call_replica(fn, std::nullopt, 0, args...));
+  check_batches_are_divided<Args...>(strategy);
   if constexpr (std::is_void_v<Result>) {
-    call_for_each_replica(strategy,
-                          [&](int replica) { call_replica(fn, argument_device(strategy, replica), replica, args...); });
+    const auto body = [&](int replica) { call_replica(fn, argument_device(strategy, replica), replica, args...); };
+    call_replicas_on(strategy, body, args...);
   } else {
     using Value = std::remove_cvref_t<Result>;
     std::vector<std::optional<Value>> results(num_local_replicas(strategy));
-    call_for_each_replica(strategy, [&](int replica) {
+    const auto body = [&](int replica) {
       results[replica].emplace(call_replica(fn, argument_device(strategy, replica), replica, args...));
-    });
+    };
+    call_replicas_on(strategy, body, args...);
     std::vector<const Value*> parts;
     for (const auto& result : results) parts.push_back(&*result);
     return regroup<Value>(std::span<const Value* const>(parts));

@@ -11,6 +11,7 @@
 #include "lockstep/base/reduce_op.h"
 #include "lockstep/comm/diagnostics/call_site.h"
 #include "lockstep/comm/options.h"
+#include "lockstep/data/torch_dataset.h"
 #include "lockstep/strategy/documented_names.h"
 #include "lockstep/strategy/input/distributed_dataset.h"
 #include "lockstep/strategy/input/stack_lists.h"
@@ -148,11 +149,27 @@ class LOCKSTEP_API Strategy : public DocumentedNames<Strategy> {
   /// Divides the global batches of a dataset among the replicas of all workers, on their devices and ahead of time.
   ///
   /// Every element is seen exactly once: the last batch is divided too, and a replica that gets nothing of it gets a
-  /// batch of no rows. How workers share the dataset is its `AutoShardPolicy` (data/options.h). The dataset must be
-  /// batched.
+  /// batch of no rows (or what `InputOptions::empty` says). How workers share the dataset is its `AutoShardPolicy`
+  /// (data/options.h). The dataset must be batched.
   template <class T>
   DistributedDataset<T> distribute_dataset(const data::Dataset<T>& dataset, const InputOptions& options = {}) const {
     return DistributedDataset<T>(detail::distribute_node(*impl_, data::detail::node_of(dataset), options));
+  }
+
+  /// Divides the batches of a loader of `torch::data` in the same way; every loop over the result restarts the loader.
+  /// The pointer that `make_data_loader` returns is moved, or outlives the result (`data::from_torch`).
+  template <class Loader>
+    requires data::TorchLoader<Loader>
+  auto distribute_dataset(Loader&& loader, const InputOptions& options = {}) const {
+    return distribute_torch(data::from_torch(std::forward<Loader>(loader)), options);
+  }
+
+  /// Divides the batches of a dataset of `torch::data`, also of a mapped one: `{.batch_size = 64, .shuffle = true}`.
+  template <class Dataset>
+    requires data::TorchDataset<Dataset>
+  auto distribute_dataset(Dataset dataset, const data::TorchBatchOptions& batches = {},
+                          const InputOptions& options = {}) const {
+    return distribute_torch(data::from_torch(std::move(dataset), batches), options);
   }
 
   /// Calls `dataset_fn(InputContext)` for every input pipeline of this process, and gives the elements of what it
@@ -200,6 +217,11 @@ class LOCKSTEP_API Strategy : public DocumentedNames<Strategy> {
  private:
   friend struct detail::Access;
   friend class Scope;
+
+  template <class T>
+  DistributedDataset<T> distribute_torch(const data::Dataset<T>& dataset, const InputOptions& options) const {
+    return {detail::distribute_node(*impl_, data::detail::node_of(dataset), options), detail::epochs_of_torch()};
+  }
 
   std::shared_ptr<detail::StrategyImpl> impl_;
 };

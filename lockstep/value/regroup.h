@@ -264,4 +264,19 @@ struct Regroup<torch::data::Example<Data, Target>> {
   }
 };
 
+/// Examples without a target (`torch::data::TensorExample`).
+template <class Data>
+struct Regroup<torch::data::Example<Data, void>> {
+  using Example = torch::data::Example<Data, void>;
+  using Grouped = torch::data::Example<regrouped_t<Data>, void>;
+
+  static Grouped regroup(std::span<const Example* const> parts, Wrap wrap) {
+    return Grouped(detail::regroup_child<Data>(parts, wrap, [](const Example& e) -> const Data& { return e.data; }));
+  }
+
+  static auto select(int replica, const Example& value) {
+    return torch::data::Example<selected_t<Data>, void>(Regroup<Data>::select(replica, value.data));
+  }
+};
+
 }  // namespace lockstep

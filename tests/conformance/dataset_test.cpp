@@ -1,6 +1,13 @@
 #include <algorithm>
+#include <set>
 
 #include <gtest/gtest.h>
+#include <torch/data/dataloader.h>
+#include <torch/data/datasets/base.h>
+#include <torch/data/datasets/map.h>
+#include <torch/data/samplers/distributed.h>
+#include <torch/data/transforms/stack.h>
+#include <torch/utils.h>
 
 #include "tests/conformance/strategies.h"
 
@@ -91,6 +98,92 @@ TEST_P(DatasetTest, StaysOnTheHostWhereAsked) {
     for (const auto& rows : strategy.local_results(std::get<0>(batch))) EXPECT_TRUE(rows.is_cpu());
     // `run` moves its arguments.
     strategy.run([&](const at::Tensor& x, const at::Tensor&) { EXPECT_TRUE(named.is_on_device(x)); }, batch);
+  }
+}
+
+/// Example i is ([i, i], i).
+struct LoadedExamples : torch::data::datasets::Dataset<LoadedExamples> {
+  explicit LoadedExamples(int64_t count) : count(count) {}
+  torch::data::Example<> get(size_t index) override {
+    return {torch::full({2}, static_cast<double>(index)), torch::full({}, static_cast<double>(index))};
+  }
+  torch::optional<size_t> size() const override { return count; }
+
+  int64_t count;
+};
+
+/// The rows of one epoch, of all replicas.
+template <class Dataset>
+std::vector<double> rows_of_epoch(const NamedStrategy& named, const Strategy& strategy, const Dataset& dataset) {
+  std::vector<double> seen;
+  for (const auto& batch : dataset) {
+    strategy.run(
+        [&](const torch::data::Example<>& part) {
+          EXPECT_TRUE(named.is_on_device(part.data)) << part.data.device();
+          EXPECT_EQ(part.data.size(0), part.target.size(0));
+        },
+        batch);
+    const at::Tensor all = all_rows(named, strategy, batch.target);
+    for (int64_t i = 0; i < all.numel(); ++i) seen.push_back(all[i].item<double>());
+  }
+  return seen;
+}
+
+std::vector<double> numbers_below(int64_t count) {
+  std::vector<double> numbers;
+  for (int64_t i = 0; i < count; ++i) numbers.push_back(static_cast<double>(i));
+  return numbers;
+}
+
+TEST_P(DatasetTest, DividesTheBatchesOfALoader) {
+  torch::manual_seed(named.first + 1);  // another one on every worker
+  const auto mapped = [] { return LoadedExamples(13).map(torch::data::transforms::Stack<>()); };
+  const auto loaded = strategy.distribute_dataset(torch::data::make_data_loader(mapped(), 4));
+  const auto batched = strategy.distribute_dataset(mapped(), {.batch_size = 4, .shuffle = true});
+  std::set<std::vector<double>> orders;
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (const auto* input : {&loaded, &batched}) {
+      std::vector<double> seen = rows_of_epoch(named, strategy, *input);
+      orders.insert(seen);
+      std::sort(seen.begin(), seen.end());
+      EXPECT_EQ(seen, numbers_below(13));
+    }
+  }
+  EXPECT_EQ(orders.size(), 4u);
+  torch::manual_seed(1);
+}
+
+TEST_P(DatasetTest, LeavesTheExamplesOfADistributedSamplerToTheirWorker) {
+  const int workers = named.replicas / named.local;
+  const torch::data::samplers::DistributedRandomSampler sampler(12, workers, named.first / named.local);
+  auto loader = torch::data::make_data_loader(LoadedExamples(12), sampler, torch::data::DataLoaderOptions(12));
+  std::vector<double> seen = rows_of_epoch(named, strategy, strategy.distribute_dataset(*loader));
+  std::sort(seen.begin(), seen.end());
+  EXPECT_EQ(seen, numbers_below(12));
+}
+
+TEST_P(DatasetTest, RepeatsOrDropsBatchesOfReplicasWithoutRows) {
+  const int64_t batch_size = 2 * named.replicas;
+  for (int64_t rest = 0; rest < batch_size; ++rest) {
+    const int64_t count = batch_size + rest;
+    const int64_t part = (rest + named.replicas - 1) / named.replicas;
+    const bool is_complete = rest > 0 && (named.replicas - 1) * part < rest;
+    for (const EmptyBatch empty : {EmptyBatch::Repeat, EmptyBatch::Drop}) {
+      const auto input = strategy.distribute_dataset(examples(count).batch(batch_size), {.empty = empty});
+      std::vector<double> seen;
+      int64_t steps = 0;
+      for (const auto& batch : input) {
+        strategy.run([&](const at::Tensor& x, const at::Tensor&) { EXPECT_GT(x.size(0), 0); }, batch);
+        const at::Tensor all = all_rows(named, strategy, std::get<1>(batch));
+        for (int64_t i = 0; i < all.numel(); ++i) seen.push_back(all[i].item<double>());
+        ++steps;
+      }
+      const bool has_rest = empty == EmptyBatch::Repeat ? rest > 0 : is_complete;
+      EXPECT_EQ(steps, has_rest ? 2 : 1) << count << " rows";
+      const std::set<double> distinct(seen.begin(), seen.end());
+      EXPECT_EQ(distinct.size(), static_cast<size_t>(has_rest ? count : batch_size));
+      EXPECT_EQ(seen.size() == distinct.size(), empty == EmptyBatch::Drop || rest == 0 || is_complete);
+    }
   }
 }
 

@@ -36,4 +36,17 @@ if printed=$(step --strategy central --replicas 2 --rows 1 2>&1); then fail "a t
 expect 'every replica needs a row of the table: rows=1, replicas=2'
 if printed=$(step --strategy central --workers 2 2>&1); then fail "central storage has no workers"; fi
 expect 'excludes'
+
+# The models, with the numbers of parameters that their structures have.
+for model in resnet18:11181642 gpt:3688936 lstm:2078672; do
+  printed=$("$lockstep" bench step --model "${model%:*}" --batch 1 --seconds 0.05 --json)
+  expect "\"name\":\"step/${model%:*}\",\"strategy\":\"mirrored\",\"batch\":1,\"replicas\":2,\"optimizer\":\"sgd\""
+  expect "\"parameters\":${model#*:}"
+  for field in seconds_n seconds_alone fraction_of_alone; do expect "\"$field\":"; done
+  [[ $(wc -l <<<"$printed") == 1 ]] || fail "a model has one line: $printed"
+done
+if printed=$("$lockstep" bench step --model vgg 2>&1); then fail "there is no such model"; fi
+expect 'resnet18'
+if printed=$("$lockstep" bench step --model gpt --width 16 2>&1); then fail "the width is that of the MLP"; fi
+expect 'excludes'
 echo "bench command: passed"

@@ -8,6 +8,7 @@
 #include "bench/embedding_step.h"
 #include "bench/empty_run.h"
 #include "bench/input.h"
+#include "bench/model_step.h"
 #include "bench/step.h"
 #include "lockstep/strategy/tpu/tpu_system.h"
 #include "tools/bench/bench_workers.h"
@@ -65,6 +66,19 @@ Json to_json(const bench::EmbeddingResult& r) {
           {"rows_small_table", r.rows_small_table},
           {"seconds_small_table", r.seconds_small_table},
           {"ratio_small_table", r.ratio_small_table}};
+}
+
+Json to_json(const bench::ModelStepResult& r) {
+  return {{"name", r.name},
+          {"strategy", r.options.strategy},
+          {"batch", r.options.batch},
+          {"replicas", r.options.replicas},
+          {"optimizer", r.options.optimizer},
+          {"threads_per_replica", r.threads_per_replica},
+          {"parameters", r.parameters},
+          {"seconds_n", r.seconds_n},
+          {"seconds_alone", r.seconds_alone},
+          {"fraction_of_alone", r.fraction_of_alone}};
 }
 
 void report_input(const bench::InputOptions& options, bool json) {
@@ -172,7 +186,8 @@ void add_embedding_options(CLI::App& command, bench::EmbeddingOptions& embedding
 void add_step(CLI::App& bench) {
   auto* command = bench.add_subcommand("step",
                                        "A training step of an MLP 784-W-W-10, against one replica and plain LibTorch; "
-                                       "under central storage also of a large table, by rows");
+                                       "under central storage also of a large table, by rows; with --model of a "
+                                       "larger model, against threads that never meet");
   auto told = std::make_shared<StepCommand>();
   bench::StepOptions& options = told->step;
   auto* width = command->add_option("--width", options.width, "Width W of the hidden layers; default 512 and 2048");
@@ -180,6 +195,14 @@ void add_step(CLI::App& bench) {
   width->check(CLI::PositiveNumber);
   batch->check(CLI::PositiveNumber);
   const auto workers = add_workers(*command);
+  auto model = std::make_shared<std::string>();
+  command
+      ->add_option("--model", *model,
+                   "resnet18, gpt or lstm instead of the MLP: all replicas against as many threads with a model and an "
+                   "optimizer each that exchange nothing")
+      ->check(CLI::IsMember({"resnet18", "gpt", "lstm"}))
+      ->excludes("--workers")
+      ->excludes("--width");
   command->add_option("--strategy", options.strategy, "mirrored, or central alternating with mirrored")
       ->capture_default_str()
       ->check(CLI::IsMember({"mirrored", "central"}))
@@ -194,6 +217,11 @@ void add_step(CLI::App& bench) {
   add_embedding_options(*command, told->embedding);
   command->add_flag("--json", told->json, "Print one JSON object per line");
   command->callback([=] {
+    if (!model->empty()) {
+      bench::StepOptions chosen = told->step;
+      if (batch->count() == 0) chosen.batch = 0;
+      return report(to_json(bench::bench_model_step(*model, chosen)), style(told->json));
+    }
     const auto widths = width->count() > 0 ? std::vector{told->step.width} : std::vector<int64_t>{512, 2048};
     const auto batches = batch->count() > 0 ? std::vector{told->step.batch} : std::vector<int64_t>{32, 256};
     const auto cases = step_cases(told->step, widths, batches);

@@ -128,6 +128,15 @@ struct Codec<torch::data::Example<Data, Target>> {
   }
 };
 
+/// Examples without a target (`torch::data::TensorExample`).
+template <class Data>
+struct Codec<torch::data::Example<Data, void>> {
+  using Example = torch::data::Example<Data, void>;
+  using Batched = torch::data::Example<batched_t<Data>, void>;
+  static void write(detail::ElementWriter& writer, Example value) { Codec<Data>::write(writer, std::move(value.data)); }
+  static Example read(detail::ElementReader& reader) { return Example(Codec<Data>::read(reader)); }
+};
+
 template <class T>
   requires nest::PlainStruct<T>
 struct Codec<T> {

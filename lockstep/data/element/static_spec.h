@@ -61,6 +61,10 @@ template <class Data, class Target>
 struct Unbatched<torch::data::Example<Data, Target>> {
   using type = torch::data::Example<unbatched_t<Data>, unbatched_t<Target>>;
 };
+template <class Data>
+struct Unbatched<torch::data::Example<Data, void>> {
+  using type = torch::data::Example<unbatched_t<Data>, void>;
+};
 
 namespace detail {
 
@@ -115,6 +119,8 @@ struct StaticSpec<std::array<T, N>> {
 };
 template <class Data, class Target>
 struct StaticSpec<torch::data::Example<Data, Target>> : StaticSpec<std::pair<Data, Target>> {};
+template <class Data>
+struct StaticSpec<torch::data::Example<Data, void>> : StaticSpec<Data> {};
 
 /// Returns what is known of any T.
 template <class T>

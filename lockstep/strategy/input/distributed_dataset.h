@@ -20,7 +20,8 @@ using InputPosition = detail::InputPosition;
 /// Iterates over a distributed dataset once: each step has a batch for every local replica, on its device.
 ///
 /// Every element is delivered exactly once. In the last step replicas without data get batches of no rows, so that all
-/// replicas take part in its collectives. All workers end at the same step. One thread at a time may use it.
+/// replicas take part in its collectives; `InputOptions::empty` can change this. All workers end at the same step. One
+/// thread at a time may use it.
 template <class T>
 class DistributedIterator {
  public:
@@ -84,7 +85,11 @@ template <class T>
 class DistributedDataset {
  public:
   explicit DistributedDataset(std::shared_ptr<const detail::DistributedInput> input)
-      : input_(std::move(input)), epochs_(std::make_shared<std::atomic<uint64_t>>(0)) {}
+      : DistributedDataset(std::move(input), std::make_shared<std::atomic<uint64_t>>(0)) {}
+  /// `epochs` counts the epochs that all datasets with this counter have started.
+  DistributedDataset(std::shared_ptr<const detail::DistributedInput> input,
+                     std::shared_ptr<std::atomic<uint64_t>> epochs)
+      : input_(std::move(input)), epochs_(std::move(epochs)) {}
 
   /// Starts an epoch.
   DistributedIterator<T> iterator() const { return DistributedIterator<T>(input_, epochs_); }

@@ -50,6 +50,11 @@ void check_placement(const InputOptions& options) {
 
 }  // namespace
 
+std::shared_ptr<std::atomic<uint64_t>> epochs_of_torch() {
+  static const auto epochs = std::make_shared<std::atomic<uint64_t>>(0);
+  return epochs;
+}
+
 void check_per_worker(InputReplicationMode mode) {
   LOCKSTEP_CHECK_VALUE(mode == InputReplicationMode::PerWorker,
                        "[make_input_fn_iterator] only InputReplicationMode::PerWorker is supported; use "
@@ -91,6 +96,8 @@ data::Cardinality num_steps(const DistributedInput& input) {
     if (!own.is_known()) return own;
     steps = data::Cardinality::exactly(std::max(*steps.size(), *own.size()));
   }
+  // How many are dropped depends on the rows of batches.
+  if (input.options.empty == EmptyBatch::Drop) return data::Cardinality::unknown();
   return steps;
 }
 

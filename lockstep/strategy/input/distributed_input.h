@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,13 +17,14 @@ namespace lockstep::detail {
 
 class EmptyBatches;
 struct DistributedInput;
+struct Step;
 class StrategyImpl;
 
 /// Returns the spec of each local replica's batch; a bare value for the only replica of a strategy.
 LOCKSTEP_API PerReplica<data::ElementSpec> distributed_spec(const DistributedInput& input);
 /// Returns the names of the devices that hold the batches of the local replicas: their own devices, or the host.
 LOCKSTEP_API std::vector<std::string> batch_devices(const DistributedInput& input);
-/// Returns the number of steps of an epoch.
+/// Returns the number of steps of an epoch, as far as it is known.
 LOCKSTEP_API data::Cardinality num_steps(const DistributedInput& input);
 
 /// The position of a distributed iterator: the epoch and the number of steps. It is valid for another number of workers
@@ -56,9 +58,19 @@ class LOCKSTEP_API StepIterator {
  private:
   class Feeder;
 
+  /// Whether it is true on any worker: a collective.
+  bool on_any_worker(bool mine) const;
+  /// Does what `InputOptions::empty` says about replicas without rows. Returns false if the step is dropped.
+  bool complete(Step& step);
+  /// Throws if all steps of the epoch were dropped.
+  void check_delivered() const;
+
   std::shared_ptr<const DistributedInput> input_;
   uint64_t epoch_;
+  /// Steps that were read or skipped, dropped ones included.
   int64_t steps_ = 0;
+  /// Whether `next` has returned a step.
+  bool delivered_ = false;
   std::unique_ptr<EmptyBatches> empty_batches_;
   std::unique_ptr<Feeder> feeder_;
   bool ended_ = false;
@@ -68,6 +80,10 @@ class LOCKSTEP_API StepIterator {
 LOCKSTEP_API std::shared_ptr<const DistributedInput> distribute_node(const StrategyImpl& strategy,
                                                                      const data::NodePtr& dataset,
                                                                      const InputOptions& options);
+
+/// Returns the counter of epochs of all inputs from `torch::data`. Programs distribute a loader anew for every epoch,
+/// which must have another random order; all workers start epochs in the same order.
+LOCKSTEP_API std::shared_ptr<std::atomic<uint64_t>> epochs_of_torch();
 
 /// Throws ValueError unless `mode` is PerWorker.
 LOCKSTEP_API void check_per_worker(InputReplicationMode mode);

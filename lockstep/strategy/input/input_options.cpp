@@ -25,7 +25,11 @@ std::ostream& operator<<(std::ostream& out, const InputOptions& options) {
   return out << "InputOptions(experimental_fetch_to_device=" << repr(options.fetch_to_device)
              << ", experimental_replication_mode=<InputReplicationMode." << mode << ": '" << mode
              << "'>, experimental_place_dataset_on_device=" << repr(options.place_dataset_on_device)
-             << ", experimental_per_replica_buffer_size=" << options.per_replica_buffer_size << ")";
+             << ", experimental_per_replica_buffer_size=" << options.per_replica_buffer_size
+             << (options.empty == EmptyBatch::Keep     ? ""
+                 : options.empty == EmptyBatch::Repeat ? ", empty=Repeat"
+                                                       : ", empty=Drop")
+             << ")";
 }
 
 }  // namespace lockstep

@@ -41,6 +41,18 @@ enum class InputReplicationMode {
   PerReplica,
 };
 
+/// What happens in a step in which a replica has no rows: the last global batch has fewer rows than there are replicas,
+/// or other workers have more data.
+enum class EmptyBatch {
+  /// The replica gets a batch of no rows and takes part in the step. Every row is seen exactly once.
+  Keep,
+  /// The replica gets a copy of the batch of the first replica of its worker that has rows, or if none has, of the
+  /// worker's last batch. These rows count twice, in gradients, losses and metrics.
+  Repeat,
+  /// The step is left out on all replicas of all workers. Its rows are not seen in this epoch.
+  Drop,
+};
+
 /// Options of `distribute_dataset` and `distribute_datasets_from_function`.
 struct LOCKSTEP_API InputOptions {
   /// Whether elements are prefetched to the replicas' devices; otherwise they are on the host.
@@ -54,9 +66,11 @@ struct LOCKSTEP_API InputOptions {
   /// Number of elements that are prefetched for each replica; 0 prefetches nothing. CPUs prefetch only if reading is
   /// slow.
   int64_t per_replica_buffer_size = 1;
+  /// What a replica without rows gets.
+  EmptyBatch empty = EmptyBatch::Keep;
 };
 
-/// Prints as TensorFlow prints its tuple of the same options.
+/// Prints as TensorFlow prints its tuple of the same options; `empty`, which it does not have, if it is not Keep.
 LOCKSTEP_API std::ostream& operator<<(std::ostream& out, const InputOptions& options);
 
 }  // namespace lockstep

@@ -59,6 +59,9 @@ int64_t buffer_size_of(const InputOptions& options) {
   return options.place_dataset_on_device ? 0 : options.per_replica_buffer_size;
 }
 
+/// After this many steps without a complete one, EmptyBatch::Drop gives up: the dataset may have no end.
+constexpr int64_t kMostDropped = 1000;
+
 /// Throws inside a replica: one replica cannot take the elements of all.
 void check_can_get_next(const StrategyImpl& strategy) {
   const ContextFrame* frame = current_frame();
@@ -75,7 +78,10 @@ void check_can_get_next(const StrategyImpl& strategy) {
 /// it does so only if reads are slow, since that thread takes a core. Without a buffer it reads on the calling thread.
 class StepIterator::Feeder {
  public:
-  Feeder(const DistributedInput& input, uint64_t epoch) : buffer_size_(buffer_size_of(input.options)) {
+  Feeder(const DistributedInput& input, uint64_t epoch)
+      : buffer_size_(buffer_size_of(input.options)),
+        repeats_(input.options.empty == EmptyBatch::Repeat),
+        repeated_(input.num_workers > 1) {
     const std::vector<c10::Device> devices = devices_of(input);
     const data::Iteration iteration{
         .epoch = epoch, .pin_memory = has_gpu(devices), .seed = input.strategy->seed_of_first_worker()};
@@ -97,13 +103,16 @@ class StepIterator::Feeder {
     return skipped;
   }
 
-  /// Returns the next step; an empty one at and after the end of this worker's data.
+  /// Returns the next step; at and after the end of this worker's data an empty one, or one of repeated batches.
   Step next() {
     if (buffer_size_ == 0) return used(read());
     if (reads_here_) return read_here();
     if (!thread_.joinable()) start();
     UploadedStep step;
-    if (!queue_->pop(step)) step.step.elements.resize(uploaders_.size());
+    if (queue_->pop(step)) return used(std::move(step));
+    // The thread has ended.
+    if (repeats_) return used(read());
+    step.step.elements.resize(uploaders_.size());
     return used(std::move(step));
   }
 
@@ -151,6 +160,7 @@ class StepIterator::Feeder {
       const Placement on_the_host(std::nullopt);
       for (StepReader& reader : readers_) reader.prepare();  // all of them before any `read`: a reader may throw
       for (StepReader& reader : readers_) reader.read(result.step);
+      if (repeats_) repeated_.fill(result.step);
     }
     const NoPlacement for_staging;
     for (size_t replica = 0; replica < uploaders_.size(); ++replica) {
@@ -179,6 +189,9 @@ class StepIterator::Feeder {
   }
 
   int64_t buffer_size_;
+  /// EmptyBatch::Repeat.
+  bool repeats_;
+  RepeatedBatches repeated_;
   /// Whether the calling thread reads.
   bool reads_here_ = true;
   double average_seconds_ = 0;
@@ -200,16 +213,50 @@ StepIterator& StepIterator::operator=(StepIterator&&) noexcept = default;
 
 bool StepIterator::next(std::vector<data::Element>& elements) {
   check_can_get_next(*input_->strategy);
-  if (ended_) return false;
-  Step step = feeder_->next();
-  const bool mine = step.has_data();
-  ended_ = !(input_->any_worker ? input_->any_worker(mine) : mine);
-  if (ended_) return false;
-  empty_batches_->fill(step);
-  elements.clear();
-  for (auto& element : step.elements) elements.push_back(*std::move(element));
-  ++steps_;
-  return true;
+  while (!ended_) {
+    Step step = feeder_->next();
+    ended_ = !on_any_worker(step.has_data());
+    if (ended_) break;
+    ++steps_;
+    if (!complete(step)) continue;
+    elements.clear();
+    for (auto& element : step.elements) elements.push_back(*std::move(element));
+    delivered_ = true;
+    return true;
+  }
+  check_delivered();
+  return false;
+}
+
+bool StepIterator::on_any_worker(bool mine) const { return input_->any_worker ? input_->any_worker(mine) : mine; }
+
+bool StepIterator::complete(Step& step) {
+  switch (input_->options.empty) {
+    case EmptyBatch::Keep:
+      empty_batches_->fill(step);
+      return true;
+    case EmptyBatch::Repeat:
+      // All workers have a batch to repeat from the first step on, or none of them continues.
+      LOCKSTEP_CHECK_VALUE(
+          delivered_ || !on_any_worker(!step.is_complete()),
+          "[get_next] EmptyBatch::Repeat needs a batch to repeat, but a worker has had none: the first "
+          "global batch has no rows for it; use larger batches, EmptyBatch::Keep or EmptyBatch::Drop");
+      empty_batches_->fill(step);  // where nobody has rows: the global batch itself is empty
+      return true;
+    case EmptyBatch::Drop:
+      break;
+  }
+  const bool dropped = on_any_worker(!step.is_complete());
+  if (dropped && steps_ >= kMostDropped) check_delivered();
+  return !dropped;
+}
+
+void StepIterator::check_delivered() const {
+  LOCKSTEP_CHECK_VALUE(
+      delivered_ || steps_ == 0 || input_->options.empty != EmptyBatch::Drop,
+      "[get_next] EmptyBatch::Drop has dropped all of ", steps_,
+      " steps, because in each of them a replica had no rows: replicas=", input_->strategy->num_replicas_in_sync(),
+      "; use global batches of a multiple of the replicas, EmptyBatch::Keep or EmptyBatch::Repeat");
 }
 
 InputPosition StepIterator::position() const { return {epoch_, steps_, input_->num_workers, input_->description}; }
@@ -225,12 +272,16 @@ void StepIterator::restore(const InputPosition& position) {
       "; use AutoShardPolicy::Data for positions that hold for any number of workers");
   epoch_ = position.epoch;
   feeder_ = std::make_unique<Feeder>(*input_, epoch_);
-  const int64_t skipped = feeder_->skip(position.steps);
+  // A batch that may be repeated is read again.
+  const int64_t read_again = input_->options.empty == EmptyBatch::Repeat && position.steps > 0 ? 1 : 0;
+  int64_t skipped = feeder_->skip(position.steps - read_again);
+  if (read_again > 0 && feeder_->next().has_data()) ++skipped;
   LOCKSTEP_CHECK_VALUE(skipped == position.steps || input_->num_workers > 1,
                        "[restore] the position must not be after the end of the dataset: steps=", position.steps,
                        ", dataset has ", skipped);
   steps_ = position.steps;
   ended_ = false;
+  delivered_ = position.steps > 0 && input_->options.empty == EmptyBatch::Drop;
 }
 
 std::string InputPosition::str() const {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <ATen/ATen.h>
+
 #include "lockstep/base/error.h"
 #include "lockstep/data/transforms/batching/rows.h"
 #include "lockstep/device/device_scope.h"
@@ -14,6 +16,30 @@ std::optional<data::Element> without_rows(const data::Element& batch) {
   return data::detail::empty_rows(data::ElementSpec::of(batch));
 }
 
+/// Returns whether there is a batch, and it has rows. An element that is not a batch counts as one row.
+bool has_rows(const std::optional<data::Element>& element) {
+  if (!element) return false;
+  for (const data::Leaf& leaf : element->leaves) {
+    if (const auto* tensor = leaf.as<at::Tensor>()) {
+      if (tensor->defined() && tensor->dim() > 0) return tensor->size(0) > 0;
+    } else if (const auto* row = leaf.as<data::Row>()) {
+      if (!row->type->sizes.empty()) return row->type->sizes.front() > 0;
+    } else if (const auto* list = leaf.as<data::LeafList>()) {
+      return !list->leaves->empty();
+    }
+  }
+  return true;
+}
+
+/// Returns a copy whose tensors have memory of their own: replicas may write to their batches.
+data::Element copy_of(const data::Element& element) {
+  data::Element copy = element;
+  for (data::Leaf& leaf : copy.leaves) {
+    if (auto* tensor = leaf.as<at::Tensor>(); tensor != nullptr && tensor->defined()) *tensor = tensor->clone();
+  }
+  return copy;
+}
+
 }  // namespace
 
 int DistributedInput::num_replicas() const {
@@ -23,8 +49,11 @@ int DistributedInput::num_replicas() const {
 }
 
 bool Step::has_data() const {
-  return std::any_of(elements.begin(), elements.end(), [](const auto& element) { return element.has_value(); });
+  return !is_past_end &&
+         std::any_of(elements.begin(), elements.end(), [](const auto& element) { return element.has_value(); });
 }
+
+bool Step::is_complete() const { return std::all_of(elements.begin(), elements.end(), has_rows); }
 
 StepReader::StepReader(const InputPipeline& pipeline, const data::Iteration& iteration)
     : num_replicas_(pipeline.devices.size()), device_(pipeline.is_placed ? pipeline.names.at(0) : "") {
@@ -84,6 +113,18 @@ void EmptyBatches::fill(Step& step) {
     for (data::Leaf& leaf : element->leaves) {
       if (auto* tensor = leaf.as<at::Tensor>()) *tensor = tensor->to(devices_[replica]);
     }
+  }
+}
+
+void RepeatedBatches::fill(Step& step) {
+  step.is_past_end = !step.has_data();
+  const auto first = std::find_if(step.elements.begin(), step.elements.end(), has_rows);
+  // The replica may write to its batch before it is repeated, so what is kept is a copy.
+  if (first != step.elements.end() && keeps_last_) last_ = copy_of(**first);
+  const data::Element* source = first != step.elements.end() ? &**first : last_ ? &*last_ : nullptr;
+  if (source == nullptr) return;
+  for (auto& element : step.elements) {
+    if (!has_rows(element)) element = copy_of(*source);
   }
 }
 

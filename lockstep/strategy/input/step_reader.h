@@ -50,8 +50,13 @@ struct LOCKSTEP_API DistributedInput {
 /// The elements of one step, in replica order; nothing for replicas without data.
 struct LOCKSTEP_API Step {
   std::vector<std::optional<data::Element>> elements;
+  /// Whether this worker had no data, so that all elements repeat earlier ones (RepeatedBatches).
+  bool is_past_end = false;
 
+  /// Whether this worker has data of its own.
   bool has_data() const;
+  /// Whether every replica has a batch of at least one row. Elements that are not batches count as one row.
+  bool is_complete() const;
 };
 
 /// Reads the elements of one pipeline's replicas, step by step. The last step may be partial.
@@ -91,6 +96,18 @@ class LOCKSTEP_API EmptyBatches {
   data::NodePtr node_;
   std::vector<c10::Device> devices_;
   std::optional<data::Element> pattern_;
+};
+
+/// Gives replicas without rows a copy of the first batch of the step that has rows. If none has: of the first one of an
+/// earlier step, which is kept only if `has_other_workers`. Leaves the step as it is if there is nothing to repeat.
+class LOCKSTEP_API RepeatedBatches {
+ public:
+  explicit RepeatedBatches(bool has_other_workers) : keeps_last_(has_other_workers) {}
+  void fill(Step& step);
+
+ private:
+  bool keeps_last_;
+  std::optional<data::Element> last_;
 };
 
 }  // namespace lockstep::detail

@@ -86,6 +86,7 @@ class PureStep {
   template <class... Args>
   auto operator()(const Args&... args) {
     detail::check_can_run(*strategy_);
+    detail::check_batches_are_divided<Args...>(*strategy_);
     if (!replay_) return detail::run_replicas(*strategy_, fn_, args...);
     using Own = std::tuple<std::remove_cvref_t<selected_t<Args>>...>;
     std::vector<Own> own;
@@ -128,12 +129,12 @@ class PureStep {
     detail::StepReplay::Tensors tensors;
     if constexpr (std::is_void_v<Result>) {
       if (replay_->replay(arguments, others, tensors)) return;
-      run(arguments, others, [&](int replica) { call_one(own[replica]); });
+      run(own, arguments, others, [&](int replica) { call_one(own[replica]); });
       replay_->end_run(detail::StepReplay::Tensors(own.size()));
     } else {
       if (replay_->replay(arguments, others, tensors)) return regrouped<Result>(structure<Result>(), tensors);
       std::vector<std::optional<Result>> results(own.size());
-      run(arguments, others, [&](int replica) { results[replica].emplace(call_one(own[replica])); });
+      run(own, arguments, others, [&](int replica) { results[replica].emplace(call_one(own[replica])); });
       detail::Leaves leaves;
       for (const auto& result : results) {
         leaves.tensors.clear();
@@ -147,11 +148,12 @@ class PureStep {
     }
   }
 
-  template <class Body>
-  void run(const detail::StepReplay::Tensors& arguments, const std::string& others, Body&& body) {
+  template <class Own, class Body>
+  void run(const std::vector<Own>& own, const detail::StepReplay::Tensors& arguments, const std::string& others,
+           Body&& body) {
     replay_->begin_run(arguments, others);
     try {
-      detail::call_for_each_replica(*strategy_, body);
+      detail::call_replicas_on(*strategy_, body, PerReplica<Own>(own));
     } catch (...) {
       replay_->run_failed();
       throw;
