@@ -49,8 +49,6 @@ class LOCKSTEP_API OptimizerCore {
     std::vector<std::string> names;
     /// Buffers of each replica that are averaged at every step.
     std::vector<std::vector<at::Tensor>> buffers;
-    /// The name of each parameter, in the order of all groups'; without them parameters are numbered.
-    std::vector<std::string> names;
     /// Makes an optimizer of the user's class, and the one that users see.
     Factory factory;
     Factory front_factory;
