@@ -145,6 +145,7 @@ struct OptimizerCore::State final : RunObserver {
   void check_replicas() override;
   void count_replay() override { check.count_replayed_step(); }
   HeldTensors held_by(size_t replica) const;
+  void check_before_first_step(int replica);
 
   bool has_several_replicas() const { return strategy->num_replicas_in_sync() > 1; }
   OptimizerReplica& current_replica(const char* operation) const;
@@ -232,6 +233,10 @@ HeldTensors OptimizerCore::State::held_by(size_t replica) const {
   replicas[replica]->whole->add_state(names, held);
   check.add_buffers(static_cast<int>(replica), tensors[replica].buffers, held);
   return held;
+}
+
+void OptimizerCore::State::check_before_first_step(int replica) {
+  if (check.is_due_before_first_step(replica)) check.compare(replica, held_by(static_cast<size_t>(replica)));
 }
 
 void OptimizerCore::State::end_replica(int replica) {
@@ -332,6 +337,7 @@ void OptimizerCore::step() {
   OptimizerReplica& replica = state_->current_replica("optimizer step");
   const OptimizerWrites::Scope counted(replica.writes);
   state_->check_planned(replica.tensors);
+  state_->check_before_first_step(replica.index);
   state_->has_stepped = true;
   make_dense_where(replica.tensors.parameters, replica.methods, *replica.exchange, replica.reduced);
   if (!replica.scope.reaches_all) replica.exchange->reduce(replica.reduced);
@@ -365,6 +371,7 @@ at::Tensor OptimizerCore::step(const std::function<at::Tensor()>& closure) {
                              "several times, such as LBFGS; call backward() and step()");
   const OptimizerWrites::Scope counted(replica.writes);
   state_->check_planned(replica.tensors);
+  state_->check_before_first_step(replica.index);
   state_->has_stepped = true;
   at::Tensor loss = replica.whole->step([&] {
     replica.reduced.set_used();
