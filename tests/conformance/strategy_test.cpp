@@ -86,7 +86,7 @@ TEST_P(StrategyTest, AllReduceInReplicasIsDifferentiable) {
     const int id = context.replica_id_in_sync_group();
     auto input = on_device(torch::full({3}, id + 1.0)).requires_grad_(true);
     const auto sum = context.all_reduce("sum", input);
-    EXPECT_TRUE(torch::allclose(sum.cpu(), torch::full({3}, named.replicas * (named.replicas + 1) / 2.0)));
+    EXPECT_TRUE(torch::allclose(sum.cpu(), torch::full({3}, named.replicas * (named.replicas + 1) / 2.0).cpu()));
     (sum * (id + 1)).sum().backward();
     return input.grad();
   }));

@@ -50,8 +50,8 @@ class PeerCollectivesTest : public ::testing::TestWithParam<NamedStrategy> {
       for (size_t i = 0; i < own.size(); ++i) {
         const auto alone = named.is_traced() ? together[i] : get_replica_context().all_reduce(op, own[i]);
         const auto expected = torch::full(shapes()[i], wanted, torch::kDouble).to(alone.scalar_type());
-        EXPECT_TRUE(torch::equal(alone.cpu(), expected)) << op << " of " << dtype << " gave " << alone;
-        EXPECT_TRUE(torch::equal(together[i].cpu(), expected)) << op << " of " << dtype << " gave " << together[i];
+        EXPECT_TRUE(torch::equal(alone.cpu(), expected.cpu())) << op << " of " << dtype << " gave " << alone;
+        EXPECT_TRUE(torch::equal(together[i].cpu(), expected.cpu())) << op << " of " << dtype << " gave " << together[i];
         EXPECT_TRUE(torch::equal(own[i].cpu(), filled(shapes()[i], own_id() + 1, dtype).cpu())) << "it was written to";
       }
     });
@@ -99,8 +99,8 @@ TEST_P(PeerCollectivesTest, MaximaOfBooleansAreTheirDisjunction) {
     const auto any = get_replica_context().all_reduce("max", filled({3}, is_last ? 1 : 0, at::kBool));
     const auto all = get_replica_context().all_reduce("min", filled({3}, is_last ? 1 : 0, at::kBool));
     EXPECT_EQ(any.scalar_type(), at::kBool);
-    EXPECT_TRUE(torch::equal(any.cpu(), torch::ones({3}, torch::kBool)));
-    EXPECT_TRUE(torch::equal(all.cpu(), torch::full({3}, named.replicas == 1, torch::kBool)));
+    EXPECT_TRUE(torch::equal(any.cpu(), torch::ones({3}, torch::kBool).cpu()));
+    EXPECT_TRUE(torch::equal(all.cpu(), torch::full({3}, named.replicas == 1, torch::kBool).cpu()));
   });
 }
 
@@ -112,9 +112,9 @@ TEST_P(PeerCollectivesTest, ViewsAreReducedByTheirValues) {
     const auto sums = get_replica_context().all_reduce(
         "sum", std::vector<torch::Tensor>{own.t(), own.slice(1, 0, 4, 2), row.expand({5, 4})});
     const auto wanted = numbers * sum_of_ids();
-    EXPECT_TRUE(torch::equal(sums[0].cpu(), wanted.t()));
-    EXPECT_TRUE(torch::equal(sums[1].cpu(), wanted.slice(1, 0, 4, 2)));
-    EXPECT_TRUE(torch::equal(sums[2].cpu(), wanted[0].expand({5, 4})));
+    EXPECT_TRUE(torch::equal(sums[0].cpu(), wanted.t().cpu()));
+    EXPECT_TRUE(torch::equal(sums[1].cpu(), wanted.slice(1, 0, 4, 2).cpu()));
+    EXPECT_TRUE(torch::equal(sums[2].cpu(), wanted[0].expand({5, 4}).cpu()));
   });
 }
 
@@ -126,9 +126,9 @@ TEST_P(PeerCollectivesTest, ConjugateAndNegativeViewsAreReducedByTheirValues) {
     const auto conjugate = own.conj();
     const auto negative = torch::imag(conjugate);
     const auto sums = get_replica_context().all_reduce("sum", std::vector<torch::Tensor>{negative});
-    EXPECT_TRUE(torch::equal(sums[0].cpu(), torch::full({3}, -sum_of_ids(), torch::kDouble))) << sums[0];
+    EXPECT_TRUE(torch::equal(sums[0].cpu(), torch::full({3}, -sum_of_ids(), torch::kDouble).cpu())) << sums[0];
     const auto sum = get_replica_context().all_reduce("sum", conjugate);
-    EXPECT_TRUE(torch::equal(sum.cpu(), (numbers * sum_of_ids()).conj().resolve_conj())) << sum;
+    EXPECT_TRUE(torch::equal(sum.cpu(), (numbers * sum_of_ids()).conj().resolve_conj().cpu())) << sum;
     const auto gathered = get_replica_context().all_gather(conjugate, 0);
     EXPECT_TRUE(torch::equal(gathered.narrow(0, 3 * own_id(), 3).cpu(), own.cpu().conj().resolve_conj())) << gathered;
   });
@@ -143,7 +143,7 @@ TEST_P(PeerCollectivesTest, GathersEveryDtypeAndShape) {
         const auto gathered = get_replica_context().all_gather(filled(shape, own_id() % 2, dtype), 0);
         std::vector<torch::Tensor> all;
         for (int i = 0; i < named.replicas; ++i) all.push_back(filled(shape, i % 2, dtype).cpu());
-        EXPECT_TRUE(torch::equal(gathered.cpu(), torch::cat(all))) << dtype << " gave " << gathered;
+        EXPECT_TRUE(torch::equal(gathered.cpu(), torch::cat(all).cpu())) << dtype << " gave " << gathered;
       }
     }
   });
@@ -157,7 +157,7 @@ TEST_P(PeerCollectivesTest, GathersRowsOfAnyNumber) {
       const auto gathered = get_replica_context().all_gather(filled({rows(own_id()), 3}, own_id() % 2, dtype), 0);
       std::vector<torch::Tensor> all;
       for (int i = 0; i < named.replicas; ++i) all.push_back(filled({rows(i), 3}, i % 2, dtype).cpu());
-      EXPECT_TRUE(torch::equal(gathered.cpu(), torch::cat(all))) << dtype;
+      EXPECT_TRUE(torch::equal(gathered.cpu(), torch::cat(all).cpu())) << dtype;
     }
   });
 }
@@ -167,7 +167,7 @@ TEST_P(PeerCollectivesTest, GradientsOfMeansAndGathers) {
     auto own = filled({3}, own_id() + 1, at::kDouble).requires_grad_(true);
     // Each replica uses the mean as often as its number says.
     (get_replica_context().all_reduce("mean", own) * (own_id() + 1)).sum().backward();
-    EXPECT_TRUE(torch::allclose(own.grad().cpu(), torch::full({3}, sum_of_ids() / named.replicas, torch::kDouble)));
+    EXPECT_TRUE(torch::allclose(own.grad().cpu(), torch::full({3}, sum_of_ids() / named.replicas, torch::kDouble).cpu()));
 
     auto part = filled({2, 2}, own_id() + 1, at::kDouble).requires_grad_(true);
     const auto weights = torch::arange(2.0 * named.replicas, torch::kDouble).reshape({-1, 1}).to(named.device);

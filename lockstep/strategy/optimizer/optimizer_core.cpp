@@ -58,7 +58,6 @@ struct OptimizerCore::State final : RunObserver {
   const std::shared_ptr<StrategyImpl> strategy;
   const std::vector<CentralTensor> central;
   const std::vector<ReplicaParameters> tensors;
-  const std::vector<std::string> names;
   ReplicaCheck check;
   const OptimizerPrototype prototype;
   const size_t num_groups;
@@ -90,6 +89,7 @@ struct OptimizerCore::State final : RunObserver {
   void check_replicas() override;
   void count_replay() override { check.count_replayed_step(); }
   HeldTensors held_by(size_t replica) const;
+  void check_before_first_step(int replica);
 
   bool has_several_replicas() const { return strategy->num_replicas_in_sync() > 1; }
   OptimizerReplica& current_replica(const char* operation) const;
@@ -109,7 +109,6 @@ OptimizerCore::State::State(const Setup& setup)
     : strategy(setup.strategy),
       central(setup.central),
       tensors(parameters_of_replicas(setup)),
-      names(setup.names),
       check(*strategy, static_cast<int>(tensors.size())),
       prototype(setup.factory, setup.front_factory, setup.groups[0]),
       num_groups(setup.groups[0].size()),
@@ -118,7 +117,7 @@ OptimizerCore::State::State(const Setup& setup)
       gradients(setup.gradients),
       checks_rates(tensors.size() > 1 && has_learning_rates(prototype.front())),
       number(setup.strategy->next_optimizer()) {
-  check_own_parameters(tensors, names);
+  check_own_parameters(tensors, tensors[0].names);
   make_plan();
 }
 
@@ -181,10 +180,14 @@ void OptimizerCore::State::after_run() {
 
 HeldTensors OptimizerCore::State::held_by(size_t replica) const {
   HeldTensors held;
-  add_parameters(tensors[replica], names, held);
-  replicas[replica]->whole->add_state(names, held);
+  add_parameters(tensors, replica, held);
+  replicas[replica]->whole->add_state(tensors[0].names, held);
   check.add_buffers(static_cast<int>(replica), tensors[replica].buffers, held);
   return held;
+}
+
+void OptimizerCore::State::check_before_first_step(int replica) {
+  if (check.is_due_before_first_step(replica)) check.compare(replica, held_by(static_cast<size_t>(replica)));
 }
 
 void OptimizerCore::State::end_replica(int replica) {
@@ -228,7 +231,8 @@ void OptimizerCore::State::backward(OptimizerReplica& replica, const at::Tensor&
   }
   replica.exchange->begin_backward();
   try {
-    if (takes_part) torch::autograd::backward({loss}, of_loss, /*retain_graph=*/{}, /*create_graph=*/false, inputs);
+    // Without a graph LibTorch says so.
+    if (takes_part || !loss.requires_grad()) torch::autograd::backward({loss}, of_loss, /*retain_graph=*/{}, /*create_graph=*/false, inputs);
   } catch (...) {
     replica.exchange->abandon_backward();
     throw;
@@ -285,6 +289,7 @@ void OptimizerCore::State::update_from_sums(OptimizerReplica& replica, const std
 void OptimizerCore::State::update(OptimizerReplica& replica) {
   const OptimizerWrites::Scope counted(replica.writes);
   check_plan(replica);
+  check_before_first_step(replica.index);
   has_stepped = true;
   replica.make_dense_where_needed();
   if (!replica.scope.reaches_all) replica.exchange->reduce(replica.reduced);
@@ -355,6 +360,7 @@ at::Tensor OptimizerCore::step(const std::function<at::Tensor()>& closure) {
                              "several times, such as LBFGS; call backward() and step()");
   const OptimizerWrites::Scope counted(replica.writes);
   state_->check_plan(replica);
+  state_->check_before_first_step(replica.index);
   state_->has_stepped = true;
   at::Tensor loss = replica.whole->step([&] {
     replica.reduced.set_used();

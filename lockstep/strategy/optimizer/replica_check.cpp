@@ -13,7 +13,6 @@
 #include "lockstep/base/hash.h"
 #include "lockstep/comm/diagnostics/call_site.h"
 #include "lockstep/device/thread_share.h"
-#include "lockstep/strategy/optimizer/parameter_writes.h"
 #include "lockstep/strategy/strategy_impl.h"
 #include "lockstep/strategy/workers.h"
 
@@ -50,7 +49,6 @@ std::string list_of(const std::vector<size_t>& numbers) {
 std::string describe_difference(const char* member, const std::vector<std::vector<uint64_t>>& hashes, size_t tensor) {
   std::map<uint64_t, std::vector<size_t>> holders;
   for (size_t i = 0; i < hashes.size(); ++i) {
-    if (hashes[i][tensor] == 0) return "";
     holders[hashes[i][tensor]].push_back(i);
   }
   if (holders.size() == 1) return "";
@@ -71,13 +69,18 @@ std::string parameter_name(const std::vector<std::string>& names, size_t paramet
   return parameter < names.size() ? names[parameter] : std::to_string(parameter);
 }
 
-void add_parameters(const ReplicaParameters& of_replica, const std::vector<std::string>& names, HeldTensors& held) {
-  for (size_t p = 0; p < of_replica.parameters.size(); ++p) {
+void add_parameters(const std::vector<ReplicaParameters>& replicas, size_t replica, HeldTensors& held) {
+  const auto has_copy = [](const ReplicaParameters& of_replica, size_t p) {
     const at::Tensor& parameter = of_replica.parameters[p];
     const at::Tensor& stored = of_replica.stored[p];
-    if (of_replica.stored_once && (parameter.device() == stored.device() || parameter.data_ptr() == stored.data_ptr()))
-      continue;
-    held.push_back({"parameter " + parameter_name(names, p), parameter});
+    return !of_replica.stored_once ||
+           (parameter.device() != stored.device() && parameter.data_ptr() != stored.data_ptr());
+  };
+  for (size_t p = 0; p < replicas[replica].parameters.size(); ++p) {
+    const bool is_held = std::any_of(replicas.begin(), replicas.end(),
+                                     [&](const ReplicaParameters& of_replica) { return has_copy(of_replica, p); });
+    if (!is_held) continue;
+    held.push_back({"parameter " + parameter_name(replicas[replica].names, p), replicas[replica].parameters[p]});
   }
 }
 
@@ -99,11 +102,12 @@ std::vector<uint64_t> hash_tensors(const HeldTensors& held) {
   std::vector<uint64_t> hashes(held.size(), 0);
   const auto is_on_cpu = [&](size_t i) { return !held[i].tensor.defined() || held[i].tensor.is_cpu(); };
   for (size_t i = 0; i < held.size(); ++i) {
-    if (held[i].must_be_equal && !is_on_cpu(i)) hashes[i] = hash_of(held[i].tensor);
+    hashes[i] = held[i].earlier_hash;
+    if (hashes[i] == 0 && !is_on_cpu(i)) hashes[i] = hash_of(held[i].tensor);
   }
   for_each_in_parallel(static_cast<int64_t>(held.size()), [&](int64_t index, int /*thread*/) {
     const auto i = static_cast<size_t>(index);
-    if (held[i].must_be_equal && is_on_cpu(i)) hashes[i] = hash_of(held[i].tensor);
+    if (hashes[i] == 0) hashes[i] = hash_of(held[i].tensor);
   });
   return hashes;
 }
@@ -160,8 +164,11 @@ ReplicaCheck::ReplicaCheck(const StrategyImpl& strategy, int num_local_replicas)
 void ReplicaCheck::count_step(int replica, const std::vector<at::Tensor>& buffers) {
   Steps& steps = steps_[static_cast<size_t>(replica)];
   ++steps.made;
-  steps.buffer_versions.resize(buffers.size());
-  for (size_t b = 0; b < buffers.size(); ++b) steps.buffer_versions[b] = write_count(buffers[b]);
+  steps.buffer_hashes.clear();
+  if (buffers.empty() || strategy_.is_traced() || !is_due(replica)) return;
+  HeldTensors held;
+  for (const at::Tensor& buffer : buffers) held.push_back({"", buffer});
+  steps.buffer_hashes = hash_tensors(held);
 }
 
 void ReplicaCheck::begin_run() {
@@ -183,6 +190,11 @@ void ReplicaCheck::count_replayed_step() {
   }
 }
 
+bool ReplicaCheck::is_due_before_first_step(int replica) const {
+  return steps_[static_cast<size_t>(replica)].made == 0 && strategy_.num_replicas_in_sync() > 1 &&
+         !strategy_.is_traced() && !schedule_.is_off();
+}
+
 bool ReplicaCheck::is_due(int replica) const {
   const Steps& steps = steps_[static_cast<size_t>(replica)];
   return strategy_.num_replicas_in_sync() > 1 && schedule_.is_due(steps.compared, steps.made);
@@ -190,9 +202,8 @@ bool ReplicaCheck::is_due(int replica) const {
 
 void ReplicaCheck::add_buffers(int replica, const std::vector<at::Tensor>& buffers, HeldTensors& held) const {
   const Steps& steps = steps_[static_cast<size_t>(replica)];
-  for (size_t b = 0; b < buffers.size(); ++b) {
-    const bool is_known = b < steps.buffer_versions.size() && write_count(buffers[b]) == steps.buffer_versions[b];
-    held.push_back({c10::str("averaged buffer ", b), buffers[b], is_known});
+  for (size_t b = 0; b < steps.buffer_hashes.size(); ++b) {
+    held.push_back({c10::str("averaged buffer ", b), buffers[b], steps.buffer_hashes[b]});
   }
 }
 
@@ -200,8 +211,8 @@ Difference ReplicaCheck::describe(const Steps& steps) const {
   const std::string before =
       steps.compared == 0 ? "not compared before" : c10::str("equal after step ", steps.compared);
   const std::string engine = strategy_.workers() == nullptr ? "threads of one process" : strategy_.workers()->engine();
-  return {"[optimizer] replicas must hold equal values after a step",
-          c10::str("compared after step ", steps.made, ", ", before),
+  return {c10::str("[optimizer] replicas must hold equal values ", steps.made == 0 ? "before" : "after", " a step"),
+          steps.made == 0 ? "compared before step 1" : c10::str("compared after step ", steps.made, ", ", before),
           c10::str("usual causes: parameters made without strategy.scope(), an optimizer of torch::optim that steps ",
                    "inside `run` (make it with lockstep::optimizer<O>), initialization or other writes inside `run` ",
                    "that differ between replicas, a fault of the engine (", engine,

@@ -24,24 +24,23 @@ struct HeldTensor {
   /// What it is: "parameter first.weight".
   std::string name;
   at::Tensor tensor;
-  /// False where copies may differ at this moment.
-  bool must_be_equal = true;
+  /// The hash of values that it held before, where those are compared; 0 for those that it holds now.
+  uint64_t earlier_hash = 0;
 };
 using HeldTensors = std::vector<HeldTensor>;
 
 /// Returns the name of a parameter, or its number.
 std::string parameter_name(const std::vector<std::string>& names, size_t parameter);
 
-/// Adds the parameters of one replica. Where all replicas read the same memory, there is nothing to compare.
-LOCKSTEP_API void add_parameters(const ReplicaParameters& of_replica, const std::vector<std::string>& names,
-                                 HeldTensors& held);
+/// Adds the parameters of one replica, except those that all replicas read from the same memory.
+LOCKSTEP_API void add_parameters(const std::vector<ReplicaParameters>& replicas, size_t replica, HeldTensors& held);
 
 /// Throws if a parameter is one tensor for several replicas, which then was not made for them: all would add their
 /// gradients to it. Tensors that a strategy stores once are left out.
 LOCKSTEP_API void check_own_parameters(const std::vector<ReplicaParameters>& replicas,
                                        const std::vector<std::string>& names);
 
-/// Returns a hash of the bits, dtype and shape of each tensor; 0 for those that need not be equal.
+/// Returns a hash of the bits, dtype and shape of each tensor.
 LOCKSTEP_API std::vector<uint64_t> hash_tensors(const HeldTensors& held);
 
 /// After which steps replicas are compared: LOCKSTEP_CHECK_REPLICAS.
@@ -83,14 +82,19 @@ class LOCKSTEP_API ReplicaCheck {
 
   /// Outside of replicas: makes the counts of all replicas equal. They differ after a run that failed inside a step.
   void begin_run();
-  /// In a replica: counts a step, after which `buffers` are equal on all replicas.
+  /// In a replica: counts a step, after which `buffers` are equal on all replicas. They differ again when a forward pass
+  /// follows in the same run, so they are hashed here where a comparison is due. Values of a traced replica are not
+  /// there yet: its buffers are not compared.
   void count_step(int replica, const std::vector<at::Tensor>& buffers);
   /// Outside of replicas: counts a step that all replicas have repeated without calling `count_step`.
   void count_replayed_step();
+  /// Whether replicas are to be compared before their first step: an update in chunks would make different parameters
+  /// equal. False for traced replicas, whose values are not there yet.
+  bool is_due_before_first_step(int replica) const;
   /// Whether a comparison is due. All replicas of all workers have made as many steps, so they agree.
   bool is_due(int replica) const;
 
-  /// Adds the buffers that nobody has written since the last step, and the others as those that may differ.
+  /// Adds the buffers as they were after the last step.
   void add_buffers(int replica, const std::vector<at::Tensor>& buffers, HeldTensors& held) const;
 
   /// Collective over all replicas of all workers: compares.
@@ -103,7 +107,7 @@ class LOCKSTEP_API ReplicaCheck {
   struct alignas(128) Steps {
     uint64_t made = 0;
     uint64_t compared = 0;
-    std::vector<uint32_t> buffer_versions;
+    std::vector<uint64_t> buffer_hashes;
   };
 
   Difference describe(const Steps& steps) const;

@@ -81,7 +81,9 @@ void sum_gradients(const comm::Group& group, const ReplicaParameters& replica, c
     if (reduced.weight()) gradient = weighted_gradient(parameters[p], std::move(gradient), *reduced.weight());
     if (present[p] == kSparse) {
       const at::Tensor rows = gradient.defined() ? as_rows(gradient) : no_rows_of(parameters[p]);
-      parameters[p].mutable_grad() = group.all_reduce(rows, ReduceOp::Sum);
+      const at::Tensor sum = group.all_reduce(rows, ReduceOp::Sum);
+      // GPUs add equal rows in any order, which would give replicas different bits.
+      parameters[p].mutable_grad() = sum.is_cuda() ? sum.coalesce() : sum;
     } else if (gradient.defined()) {
       dense.push_back(gradient);
     } else {
