@@ -76,25 +76,37 @@ std::vector<std::shared_ptr<RunObserver>> StrategyImpl::observers() {
   return alive;
 }
 
-void StrategyImpl::notify_before_run() {
+void StrategyImpl::notify_before_run(const Observers& observing) {
   outside_changes_ = 0;
   uint64_t position = 0;
-  for (const auto& observer : observers()) {
+  for (const auto& observer : observing) {
     ++position;
     if (const uint64_t changes = observer->before_run(); changes != 0) outside_changes_ ^= changes * (2 * position + 1);
   }
 }
 
+// All observers are called, also when one of them throws.
+void StrategyImpl::notify_after_run(const Observers& observing) {
+  std::exception_ptr error;
+  for (const auto& observer : observing) {
+    try {
+      observer->after_run();
+    } catch (...) {
+      if (!error) error = std::current_exception();
+    }
+  }
+  if (error) std::rethrow_exception(error);
+}
+
 size_t StrategyImpl::observe_run() {
-  notify_before_run();
+  const Observers observing = observers();
+  notify_before_run(observing);
   size_t fingerprint = 0;
-  for (const auto& observer : observers()) fingerprint = fingerprint * 1000003 + observer->fingerprint();
+  for (const auto& observer : observing) fingerprint = fingerprint * 1000003 + observer->fingerprint();
   return fingerprint;
 }
 
-void StrategyImpl::observe_run_end() {
-  for (const auto& observer : observers()) observer->after_run();
-}
+void StrategyImpl::observe_run_end() { notify_after_run(observers()); }
 
 // Teams are made by the thread that runs a merge function, while all other replicas of the run wait for it.
 StrategyImpl::Team& StrategyImpl::team_at(int depth) const {
@@ -132,6 +144,7 @@ void StrategyImpl::run_team(Team& team, int depth, c10::function_ref<void(int)> 
   uint64_t run = 0;
   // A run inside a merge function belongs to the run around it.
   bool begins_gradients = false;
+  Observers observing;
   team.threads.run(
       [&](int replica) {
         ReplicaDeviceScope device(devices_[replica].name);
@@ -141,9 +154,13 @@ void StrategyImpl::run_team(Team& team, int depth, c10::function_ref<void(int)> 
         const comm::OutsideChangesScope changes(outside_changes_);
         const TableLookups lookups(devices_[replica].torch_device.is_cpu());
         body(replica);
+        for (const auto& observer : observing) observer->end_of_replica(replica);
       },
       [&] {
-        if (depth == 0) notify_before_run();
+        if (depth == 0) {
+          observing = observers();
+          notify_before_run(observing);
+        }
         team.rendezvous->reset();
         run = ++num_runs_;
         if (team.spread) team.spread->begin_run(run);
@@ -163,7 +180,7 @@ void StrategyImpl::run_team(Team& team, int depth, c10::function_ref<void(int)> 
         }
         team.rendezvous->leave(replica, error);
       });
-  if (depth == 0) observe_run_end();
+  notify_after_run(observing);
 }
 
 data::detail::InputWorker StrategyImpl::input_worker() const { return {num_workers(), worker(), num_local_replicas()}; }

@@ -47,6 +47,10 @@ class RunObserver {
   /// Returns a hash of all that a program has changed outside of runs, which must be equal on all workers; 0 for
   /// nothing.
   virtual uint64_t before_run() = 0;
+  /// Inside each replica, after its function has returned: collectives are allowed. Not called where the function
+  /// threw.
+  virtual void end_of_replica(int /*replica*/) {}
+  /// Called where no replica has failed.
   virtual void after_run() {}
   /// A number that changes when a traced step must be traced again.
   virtual size_t fingerprint() const { return 0; }
@@ -181,8 +185,10 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
 
   Team& team_at(int depth) const;
   Team& current_team() const;
-  std::vector<std::shared_ptr<RunObserver>> observers();
-  void notify_before_run();
+  using Observers = std::vector<std::shared_ptr<RunObserver>>;
+  Observers observers();
+  void notify_before_run(const Observers& observing);
+  static void notify_after_run(const Observers& observing);
 
   void run_team(Team& team, int depth, c10::function_ref<void(int)> body);
 

@@ -40,14 +40,6 @@ OptimizerCore::Groups with_each_parameter_once(const OptimizerCore::Groups& grou
   return result;
 }
 
-std::vector<at::Tensor> averaged_buffers(const torch::nn::Module& module) {
-  std::vector<at::Tensor> buffers;
-  for (const at::Tensor& buffer : distinct(module.buffers())) {
-    if (buffer.defined() && buffer.is_floating_point()) buffers.push_back(buffer);
-  }
-  return buffers;
-}
-
 std::vector<CentralTensor> central_tensors(const ModuleReplicas& module, const OptimizerCore::Groups& of_first) {
   std::vector<CentralTensor> central;
   if (module.strategy()->parameter_device() == nullptr) return central;

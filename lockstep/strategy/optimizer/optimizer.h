@@ -117,7 +117,6 @@ void set_factories(OptimizerCore::Setup& setup, const Options& options) {
 
 /// Returns the groups with every parameter once. Throws if a parameter is in two groups.
 LOCKSTEP_API OptimizerCore::Groups with_each_parameter_once(const OptimizerCore::Groups& groups);
-LOCKSTEP_API std::vector<at::Tensor> averaged_buffers(const torch::nn::Module& module);
 LOCKSTEP_API std::vector<CentralTensor> central_tensors(const ModuleReplicas& module,
                                                         const OptimizerCore::Groups& of_first);
 LOCKSTEP_API OptimizerCore::Setup setup_for(const std::vector<Variable>& variables);
@@ -143,8 +142,8 @@ requires std::is_invocable_v<GroupsOf&, typename Module<M>::Impl&> Optimizer<O> 
   setup.strategy = module.replicas()->strategy();
   for (int i = 0; i < module.num_replicas(); ++i) {
     setup.groups.push_back(detail::with_each_parameter_once(groups_of(module.replica(i))));
-    setup.buffers.push_back(detail::averaged_buffers(module.replica(i)));
   }
+  setup.module = module.replicas()->update_observer();
   setup.central = detail::central_tensors(*module.replicas(), setup.groups[0]);
   detail::set_factories<O>(setup, options);
   Optimizer<O> made(std::move(setup));

@@ -12,7 +12,6 @@
 #include "lockstep/strategy/optimizer/exchange/gradient_exchange.h"
 #include "lockstep/strategy/optimizer/exchange/gradient_gate.h"
 #include "lockstep/strategy/optimizer/exchange/make_exchange.h"
-#include "lockstep/strategy/optimizer/update/buffer_average.h"
 #include "lockstep/strategy/optimizer/update/device_optimizer.h"
 #include "lockstep/strategy/optimizer/update/optimizer_prototype.h"
 #include "lockstep/strategy/optimizer/update/rows/table_updates.h"
@@ -51,7 +50,6 @@ std::vector<ReplicaParameters> parameters_of_replicas(const OptimizerCore::Setup
     replica.stored = replica.parameters;
     replica.stored_once = !setup.central.empty();
     for (size_t p = 0; p < setup.central.size(); ++p) replica.stored[p] = setup.central[p].stored();
-    if (r < setup.buffers.size()) replica.buffers = setup.buffers[r];
   }
   return replicas;
 }
@@ -114,6 +112,8 @@ struct OptimizerReplica {
 
 struct OptimizerCore::State final : RunObserver {
   const std::shared_ptr<StrategyImpl> strategy;
+  /// Null for variables.
+  const std::shared_ptr<UpdateObserver> module;
   const std::vector<CentralTensor> central;
   const std::vector<ReplicaParameters> tensors;
   const OptimizerPrototype prototype;
@@ -147,6 +147,7 @@ struct OptimizerCore::State final : RunObserver {
 
 OptimizerCore::State::State(const Setup& setup)
     : strategy(setup.strategy),
+      module(setup.module),
       central(setup.central),
       tensors(parameters_of_replicas(setup)),
       prototype(setup.factory, setup.front_factory, setup.groups[0]),
@@ -241,10 +242,6 @@ void OptimizerCore::State::update_published(OptimizerReplica& replica, const All
   for (size_t p = segment.begin; p < segment.end && replica.scope.publishes_sparse; ++p) {
     if (replica.methods[p] == UpdateMethod::Rows && present[p] != kAbsent) replica.tables.apply_published(p, all);
   }
-  const bool is_last = segment.end == plan.groups.size();
-  if (is_last && all.size() > 1 && replica.scope.reaches_all) {
-    average_published_buffers(replica.tensors.buffers, replica.scope.reader, all);
-  }
 }
 
 /// Updates the other parameters, after their gradients have been summed.
@@ -297,6 +294,7 @@ void OptimizerCore::step() {
   OptimizerReplica& replica = state_->current_replica("optimizer step");
   state_->check_planned(replica.tensors);
   state_->has_stepped = true;
+  if (state_->module) state_->module->before_update(replica.index);
   make_dense_where(replica.tensors.parameters, replica.methods, *replica.exchange, replica.reduced);
   if (!replica.scope.reaches_all) replica.exchange->reduce(replica.reduced);
   std::vector<char> present;
@@ -313,13 +311,11 @@ void OptimizerCore::step() {
     }
   }
   state_->update_from_sums(replica, present, sums);
-  if (state_->has_several_replicas()) {
-    average_other_buffers(state_->strategy->group(replica.index), replica.tensors.buffers, replica.scope.reaches_all);
-  }
   replica.exchange->finish_step(present);
   replica.reduced.set_used();
   bump_versions(replica.tensors.parameters);
   if (replica.tensors.stored_once) bump_versions(replica.tensors.stored);
+  if (state_->module) state_->module->after_update(replica.index);
 }
 
 at::Tensor OptimizerCore::step(const std::function<at::Tensor()>& closure) {
@@ -328,6 +324,7 @@ at::Tensor OptimizerCore::step(const std::function<at::Tensor()>& closure) {
                              "several times, such as LBFGS; call backward() and step()");
   state_->check_planned(replica.tensors);
   state_->has_stepped = true;
+  if (state_->module) state_->module->before_update(replica.index);
   at::Tensor loss = replica.whole->step([&] {
     replica.reduced.set_used();
     at::Tensor loss_here = closure();
@@ -336,6 +333,7 @@ at::Tensor OptimizerCore::step(const std::function<at::Tensor()>& closure) {
     return state_->strategy->group(replica.index).all_reduce(loss_here.detach(), ReduceOp::Sum);
   });
   replica.reduced.set_used();
+  if (state_->module) state_->module->after_update(replica.index);
   return loss;
 }
 

@@ -8,11 +8,12 @@
 #include <torch/optim/optimizer.h>
 
 #include "lockstep/api.h"
+#include "lockstep/strategy/optimizer/update_observer.h"
 #include "lockstep/strategy/variable/central_tensor.h"
 
 /// Internal: the order of a training step, for any optimizer of LibTorch.
 ///
-/// A step is backward, clipping, exchange of gradients, update, refresh of copies, average of buffers. Who exchanges
+/// A step is backward, clipping, exchange of gradients, update, refresh of copies, exchange of buffers. Who exchanges
 /// gradients between replicas is a GradientExchange (exchange/), who updates parameters is decided for each of them
 /// (update/update_plan.h).
 namespace lockstep::detail {
@@ -30,8 +31,8 @@ class LOCKSTEP_API OptimizerCore {
     std::vector<Groups> groups;
     /// The stored tensor of each parameter, in the order of all groups', where the strategy stores them once.
     std::vector<CentralTensor> central;
-    /// Buffers of each replica that are averaged at every step.
-    std::vector<std::vector<at::Tensor>> buffers;
+    /// The module that is told of updates; null for variables.
+    std::shared_ptr<UpdateObserver> module;
     /// Makes an optimizer of the user's class, and the one that users see.
     Factory factory;
     Factory front_factory;

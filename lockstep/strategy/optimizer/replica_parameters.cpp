@@ -13,8 +13,6 @@ bool can_be_sharded(const at::Tensor& parameter) {
          parameter.is_floating_point();
 }
 
-bool has_plain_memory(const at::Tensor& buffer) { return buffer.device().is_cpu() && buffer.is_contiguous(); }
-
 void wait_for_stream(c10::Device device) {
   if (device.is_cpu()) return;
   c10::impl::VirtualGuardImpl(device.type()).getStream(device).synchronize();

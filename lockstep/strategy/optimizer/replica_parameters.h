@@ -16,8 +16,6 @@ struct LOCKSTEP_API ReplicaParameters {
   std::vector<at::Tensor> stored;
   /// Whether `stored` is one set of tensors for all replicas.
   bool stored_once = false;
-  /// Floating point buffers, which are averaged over replicas at every step.
-  std::vector<at::Tensor> buffers;
 
   /// Whether the replica computes on another device than the one that stores its parameters.
   bool computes_elsewhere() const;
@@ -33,9 +31,6 @@ struct ParameterRange {
 
 /// Whether replicas can each update a part of the parameter through its address.
 bool can_be_sharded(const at::Tensor& parameter);
-
-/// Whether a buffer can be averaged through its address.
-bool has_plain_memory(const at::Tensor& buffer);
 
 /// Waits until the calling thread's stream has finished; does nothing for CPUs.
 void wait_for_stream(c10::Device device);

@@ -85,7 +85,6 @@ ReplicaGradients CentralExchange::publish(const ReducedGradients& reduced) {
     published.add_parameter(parameters_.stored[p], fetched_gradient(p, copied), reduced.is_sum(p));
   }
   if (parameters_.computes_elsewhere()) wait_for_stream(parameters_.parameters[0].device());
-  published.add_buffers(parameters_.buffers);
   return published;
 }
 

@@ -23,7 +23,6 @@ ReplicaGradients LocalExchange::publish(const ReducedGradients& reduced) {
     const at::Tensor& stored = parameters_.stored[p];
     published.add_parameter(stored, exchanged_gradient(parameters_.parameters[p], stored.device()), reduced.is_sum(p));
   }
-  published.add_buffers(parameters_.buffers);
   return published;
 }
 

@@ -30,15 +30,11 @@ struct LOCKSTEP_API ReplicaGradients {
   };
 
   std::vector<Parameter> parameters;
-  /// Buffers that are averaged in place.
-  std::vector<char*> buffers;
   /// Contiguous or sparse, undefined where absent; empty where the replica belongs to another process.
   std::vector<at::Tensor> gradients;
 
   void reserve(size_t num_parameters);
   void add_parameter(const at::Tensor& stored, at::Tensor gradient, bool reduced);
-  /// Adds those that have plain memory.
-  void add_buffers(const std::vector<at::Tensor>& given);
 };
 
 /// What the replicas have published that read each other's memory, by their rank.
