@@ -133,16 +133,16 @@ void StrategyImpl::add_run_observer(std::weak_ptr<RunObserver> observer) {
   observers_.push_back(std::move(observer));
 }
 
-std::vector<std::shared_ptr<RunObserver>> StrategyImpl::observers() {
+StrategyImpl::Observers StrategyImpl::observers() {
   const std::lock_guard<std::mutex> lock(observers_mutex_);
-  std::vector<std::shared_ptr<RunObserver>> alive;
+  Observers alive;
   for (const auto& weak : observers_) {
     if (auto observer = weak.lock()) alive.push_back(std::move(observer));
   }
   return alive;
 }
 
-std::vector<std::shared_ptr<RunObserver>> StrategyImpl::notify_before_run() {
+StrategyImpl::Observers StrategyImpl::notify_before_run() {
   outside_changes_ = 0;
   uint64_t position = 0;
   auto called = observers();
@@ -153,15 +153,23 @@ std::vector<std::shared_ptr<RunObserver>> StrategyImpl::notify_before_run() {
   return called;
 }
 
-size_t StrategyImpl::observe_run() {
-  notify_before_run();
-  size_t fingerprint = 0;
-  for (const auto& observer : observers()) fingerprint = fingerprint * 1000003 + observer->fingerprint();
-  return fingerprint;
+// All observers are called, also when one of them throws.
+void StrategyImpl::observe_run_end() {
+  std::exception_ptr error;
+  for (const auto& observer : observers()) {
+    try {
+      observer->after_run();
+    } catch (...) {
+      if (!error) error = std::current_exception();
+    }
+  }
+  if (error) std::rethrow_exception(error);
 }
 
-void StrategyImpl::observe_run_end() {
-  for (const auto& observer : observers()) observer->after_run();
+size_t StrategyImpl::observe_run() {
+  size_t fingerprint = 0;
+  for (const auto& observer : notify_before_run()) fingerprint = fingerprint * 1000003 + observer->fingerprint();
+  return fingerprint;
 }
 
 void StrategyImpl::check_replicas() {
@@ -222,7 +230,7 @@ void StrategyImpl::start_team(Team& team, int depth, c10::function_ref<void(int)
   uint64_t run = 0;
   const EndOfRun end(team.watched.get());
   bool begins_gradients = false;
-  std::vector<std::shared_ptr<RunObserver>> watching;
+  Observers watching;
   team.threads.run(
       [&](int replica) {
         ReplicaDeviceScope device(devices_[replica].name);
@@ -237,7 +245,7 @@ void StrategyImpl::start_team(Team& team, int depth, c10::function_ref<void(int)
       },
       [&] {
         if (depth == 0) watching = notify_before_run();
-        if (num_replicas_in_sync() == 1) watching.clear();
+        if (num_replicas_in_sync() == 1 && parameter_device() == nullptr) watching.clear();
         team.rendezvous->reset();
         run = ++num_runs_;
         if (team.watched) team.watched->begin(run);

@@ -49,6 +49,7 @@ class RunObserver {
   /// Returns a hash of all that a program has changed outside of runs, which must be equal on all workers; 0 for
   /// nothing.
   virtual uint64_t before_run() = 0;
+  /// Called where no replica has failed.
   virtual void after_run() {}
   /// On the thread of each replica of a strategy with several, around its function: before it is called, and after it
   /// has returned. All replicas of all workers call `end_replica`, so it may make collectives.
@@ -216,9 +217,10 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
 
   Team& team_at(int depth) const;
   Team& current_team() const;
-  std::vector<std::shared_ptr<RunObserver>> observers();
+  using Observers = std::vector<std::shared_ptr<RunObserver>>;
+  Observers observers();
   /// Returns the observers that it has called.
-  std::vector<std::shared_ptr<RunObserver>> notify_before_run();
+  Observers notify_before_run();
 
   void run_team(Team& team, int depth, c10::function_ref<void(int)> body);
   void start_team(Team& team, int depth, c10::function_ref<void(int)> body);

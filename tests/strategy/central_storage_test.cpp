@@ -2,14 +2,17 @@
 
 #include <fstream>
 #include <set>
+#include <sstream>
 #include <unistd.h>
 
 #include <gmock/gmock.h>
+#include <torch/nn/init.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>
+#include <torch/serialize.h>
 #include <torch/types.h>
 
 #include "lockstep/lockstep.h"
@@ -217,6 +220,97 @@ TEST_F(CentralStorageTest, AFailedReplicaLeavesTheParametersWhole) {
   EXPECT_TRUE(model->weight.equal(before));
   strategy.run([&] { sgd.minimize(model(torch::ones({1, 3})).sum()); });
   EXPECT_TRUE(torch::allclose(model->weight, before - 1)) << "and the next step is a whole one";
+}
+
+TEST_F(CentralStorageTest, ATableFromOutsideIsCopiedOnce) {
+  const auto strategy = central(4);
+  const auto scope = strategy.scope();
+  constexpr int64_t kBytes = int64_t{160} << 20;
+  const at::Tensor table = torch::ones({kBytes / 256, 64});
+  const int64_t before = resident_bytes();
+  auto model = module<torch::nn::Embedding>(
+      torch::nn::EmbeddingOptions(table.size(0), table.size(1))._weight(table).sparse(true));
+  auto sgd = optimizer<torch::optim::SGD>(model, 0.5);
+  strategy.run([&] { sgd.minimize(model(torch::tensor({7})).sum()); });
+  EXPECT_LT(resident_bytes() - before, kBytes * 3 / 2);
+  EXPECT_EQ(table[7][0].item<float>(), 1) << "the tensor outside is not written";
+  EXPECT_EQ(model.replica(3).weight[7][0].item<float>(), -1);
+}
+
+TEST_F(CentralStorageTest, ParametersAreNotWrittenByReplicas) {
+  const auto strategy = central(2);
+  const auto scope = strategy.scope();
+  auto model = module<torch::nn::Linear>(3, 3);
+  auto sgd = optimizer<torch::optim::SGD>(model, 0.5);
+  const auto error_of = [&](auto&& write) -> std::string {
+    try {
+      strategy.run([&] {
+        const at::NoGradGuard no_grad;
+        write();
+      });
+    } catch (const c10::ValueError& error) {
+      return error.what_without_backtrace();
+    }
+    return "none";
+  };
+  const auto step = [&] {
+    const at::AutoGradMode with_gradients(true);
+    sgd.minimize(model(torch::ones({1, 3})).sum());
+  };
+  EXPECT_THAT(error_of([&] { model->weight.mul_(0.9); }), HasSubstr("parameter=weight, replicas=0, 1 of 2"));
+  EXPECT_THAT(error_of([&] {
+                model->bias.mul_(0.9);
+                step();
+              }),
+              HasSubstr("parameter=bias"))
+      << "before an update";
+  EXPECT_THAT(error_of([&] {
+                step();
+                model->bias.clamp_(-1, 1);
+              }),
+              HasSubstr("parameter=bias"))
+      << "after an update";
+  EXPECT_THAT(error_of([&] { model->weight.set_data(torch::zeros({3, 3})); }), HasSubstr("parameter=weight"));
+  EXPECT_THAT(error_of([&] {
+                if (replica_id() == 1) torch::nn::init::ones_(model->weight);
+              }),
+              HasSubstr("replicas=1 of 2"));
+  EXPECT_EQ(error_of(step), "none") << "the next run works";
+  const at::Tensor before = model->weight.detach().clone();
+  EXPECT_EQ(error_of([&] {
+              get_replica_context().merge_call([&](const Strategy&) {
+                const at::NoGradGuard no_grad;
+                model->weight.mul_(0.5);
+              });
+            }),
+            "none");
+  EXPECT_TRUE(model.replica(1).weight.equal(before * 0.5)) << "a merge function writes once";
+}
+
+TEST_F(CentralStorageTest, LoadedValuesReachAllReplicasByBroadcast) {
+  const auto strategy = central(2);
+  const auto scope = strategy.scope();
+  auto saved = module<torch::nn::Linear>(3, 3);
+  for (const bool with_run : {false, true}) {
+    std::stringstream file;
+    torch::save(saved, file);
+    auto model = module<torch::nn::Linear>(3, 3);
+    auto sgd = optimizer<torch::optim::SGD>(model, 0.5);
+    if (with_run) strategy.run([&] { sgd.minimize(model(torch::ones({1, 3})).sum()); });
+    torch::load(model, file);
+    model.broadcast();
+    for (int r = 0; r < 2; ++r) EXPECT_TRUE(model.replica(r).weight.equal(saved->weight)) << r;
+    EXPECT_TRUE(model.replica(1).weight.is_alias_of(model.replica(0).weight));
+    strategy.run([&] { sgd.minimize(model(torch::ones({1, 3})).sum()); });
+    for (int r = 0; r < 2; ++r) EXPECT_TRUE(torch::allclose(model.replica(r).weight, saved->weight - 1)) << r;
+    std::stringstream again;
+    torch::save(saved, again);
+    torch::serialize::InputArchive archive;
+    archive.load_from(again);
+    model->load(archive);
+    model.broadcast();
+    for (int r = 0; r < 2; ++r) EXPECT_TRUE(model.replica(r).weight.equal(saved->weight)) << r;
+  }
 }
 
 TEST_F(CentralStorageTest, RefusesTablesThatAreWrittenWhenTheyAreRead) {

@@ -1,18 +1,16 @@
 #include "lockstep/strategy/optimizer/module.h"
 
-#include <unordered_set>
-
-#include <ATen/Context.h>
-#include <torch/nn/cloneable.h>
-#include <torch/nn/modules/embedding.h>
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/collective_call.h"
-#include "lockstep/strategy/aten_overrides/large_pages.h"
-#include "lockstep/strategy/aten_overrides/skip_draws.h"
 #include "lockstep/strategy/context_frame.h"
+#include "lockstep/strategy/optimizer/module_buffers.h"
 #include "lockstep/strategy/optimizer/module_changes.h"
+#include "lockstep/strategy/optimizer/module_construction.h"
 #include "lockstep/strategy/optimizer/module_writes.h"
+#include "lockstep/strategy/optimizer/stored_parameter_writes.h"
 #include "lockstep/strategy/strategy_impl.h"
 #include "lockstep/strategy/variable/central_tensor.h"
 
@@ -20,38 +18,6 @@ namespace lockstep::detail {
 namespace {
 
 using torch::nn::Module;
-
-void check_same_number(const char* what, size_t of_first, size_t of_other) {
-  LOCKSTEP_CHECK_VALUE(of_first == of_other, "[module] every replica must have the same ", what, ": replica 0 has ",
-                       of_first, ", another one ", of_other);
-}
-
-/// Addresses of different devices cannot be compared.
-bool same_memory(const at::Tensor& a, const at::Tensor& b) {
-  return a.device() == b.device() && a.data_ptr() == b.data_ptr();
-}
-
-void copy_state(const Module& from, Module& to) {
-  const at::NoGradGuard no_grad;
-  const auto copy = [](const std::vector<at::Tensor>& source, const std::vector<at::Tensor>& target) {
-    check_same_number("parameters and buffers", source.size(), target.size());
-    for (size_t i = 0; i < source.size(); ++i) {
-      if (source[i].defined() && !same_memory(source[i], target[i])) at::Tensor(target[i]).copy_(source[i]);
-    }
-  };
-  copy(from.parameters(), to.parameters());
-  copy(from.buffers(), to.buffers());
-}
-
-void take_from_first_worker(const StrategyImpl& strategy, const Module& module) {
-  std::vector<at::Tensor> state;
-  for (const auto& tensors : {module.parameters(), module.buffers()}) {
-    for (const at::Tensor& tensor : tensors) {
-      if (tensor.defined()) state.push_back(tensor);
-    }
-  }
-  strategy.take_from_first_worker(state);
-}
 
 /// Takes over which parameters need gradients and which submodules train.
 void take_settings_from_first_worker(const StrategyImpl& strategy, Module& module) {
@@ -67,26 +33,6 @@ void take_settings_from_first_worker(const StrategyImpl& strategy, Module& modul
   for (const auto& submodule : submodules) {
     const bool on = settings[next++] != 0;
     if (submodule->is_training() != on) submodule->train(on);
-  }
-}
-
-bool shares_parameters(const Module& a, const Module& b) {
-  const auto of_a = a.parameters();
-  const auto of_b = b.parameters();
-  for (size_t i = 0; i < std::min(of_a.size(), of_b.size()); ++i) {
-    if (of_a[i].defined() && of_a[i].is_alias_of(of_b[i])) return true;
-  }
-  return false;
-}
-
-std::shared_ptr<Module> separate_copy(const Module& first) {
-  try {
-    return first.clone();
-  } catch (const c10::Error& error) {
-    LOCKSTEP_CHECK_VALUE(false, "[module] replicas must not share parameters, and this module cannot be cloned (",
-                         error.what_without_backtrace(),
-                         "); use module_from([] { ... }) with a function that makes a new module at each call");
-    throw;
   }
 }
 
@@ -106,61 +52,9 @@ void save_from_cpu(const Module& module, torch::serialize::OutputArchive& archiv
   }
 }
 
-/// Makes the module of one replica whose parameters are stored once: those of the first replica.
-std::shared_ptr<Module> make_for_central(const ModuleReplicas::Factory& factory, int replica) {
-  if (replica == 0) {
-    const LargePages for_tables;
-    return factory();
-  }
-  const SkipLargeDraws structure_only;
-  return factory();
-}
-
-using Tensors = std::unordered_set<const c10::TensorImpl*>;
-
-/// Adds the weight of an embedding with sparse gradients.
-template <class Embedding>
-void add_table(const StrategyImpl& strategy, const Module& submodule, Tensors& tables) {
-  const auto* const embedding = submodule.as<Embedding>();
-  if (embedding == nullptr) return;
-  LOCKSTEP_CHECK_IMPLEMENTED(!embedding->options.max_norm() || strategy.num_local_replicas() == 1,
-                             "[module] an embedding with max_norm writes to its table when it is read, which replicas ",
-                             "that share it must not do: module=", submodule.name(),
-                             ", replicas=", strategy.num_local_replicas(),
-                             "; leave max_norm out, or use MirroredStrategy");
-  if (embedding->options.sparse()) tables.insert(embedding->weight.unsafeGetTensorImpl());
-}
-
-Tensors tables_of(const StrategyImpl& strategy, const Module& module) {
-  Tensors tables;
-  for (const auto& submodule : module.modules()) {
-    add_table<torch::nn::EmbeddingImpl>(strategy, *submodule, tables);
-    add_table<torch::nn::EmbeddingBagImpl>(strategy, *submodule, tables);
-  }
-  return tables;
-}
-
-std::vector<CentralTensor> store_once(const StrategyImpl& strategy, const Module& first) {
-  const auto tables = tables_of(strategy, first);
-  std::vector<CentralTensor> stored;
-  for (const at::Tensor& parameter : distinct(first.parameters())) {
-    const bool is_table = tables.count(parameter.unsafeGetTensorImpl()) > 0;
-    stored.emplace_back(strategy, parameter, is_table ? CentralTensor::Use::SingleRows : CentralTensor::Use::Whole);
-  }
-  return stored;
-}
-
-/// Makes a module's parameters what a replica sees of those that are stored once.
-void show_parameters(const std::vector<CentralTensor>& stored, int replica, const Module& module) {
-  if (stored.empty()) return;
-  const auto parameters = distinct(module.parameters());
-  check_same_number("parameters", stored.size(), parameters.size());
-  for (size_t i = 0; i < stored.size(); ++i) parameters[i].set_data(stored[i].seen(replica));
-}
-
 }  // namespace
 
-struct ModuleReplicas::State final : RunObserver {
+struct ModuleReplicas::State final : RunObserver, UpdateObserver {
   std::shared_ptr<StrategyImpl> strategy;
   std::vector<std::shared_ptr<Module>> modules;
   /// The parameters, in the order of `parameters()`, where the strategy stores them once.
@@ -171,12 +65,18 @@ struct ModuleReplicas::State final : RunObserver {
   std::unique_ptr<ModuleChanges> changes;
   /// Null for one replica, and where parameters are stored once.
   std::unique_ptr<ModuleWrites> writes;
+  /// Null for one replica.
+  std::unique_ptr<ModuleBuffers> buffers;
+  /// Null where parameters are not stored once.
+  std::unique_ptr<StoredParameterWrites> stored_writes;
   /// A hash of all changes since the last broadcast.
   uint64_t outside_changes = 0;
   /// The fingerprint of the modes at first.
   size_t first_modes = 0;
   /// Collectives of workers match those for the same module only.
   uint64_t number = 0;
+  /// Whether buffers are brought together at the end of this run.
+  bool ends_together = false;
 
   /// Whether each submodule trains: its computation depends on it.
   size_t fingerprint() const override {
@@ -186,13 +86,19 @@ struct ModuleReplicas::State final : RunObserver {
   }
 
   uint64_t before_run() override {
-    for (size_t replica = 1; replica < submodules.size(); ++replica) {
-      for (size_t i = 0; i < submodules[0].size(); ++i) {
-        const bool on = submodules[0][i]->is_training();
+    bool trains = false;
+    for (size_t i = 0; i < submodules[0].size(); ++i) {
+      const bool on = submodules[0][i]->is_training();
+      trains = trains || on;
+      for (size_t replica = 1; replica < submodules.size(); ++replica) {
         if (submodules[replica][i]->is_training() != on) submodules[replica][i]->train(on);
       }
     }
     carry_changes();
+    if (stored_writes) stored_writes->begin_run();
+    if (buffers) buffers->begin_run();
+    // Workers may evaluate different numbers of batches.
+    ends_together = trains || strategy->num_workers() == 1;
     const size_t modes = fingerprint();
     return strategy->num_workers() == 1 ? 0 : outside_changes ^ (modes == first_modes ? 0 : modes);
   }
@@ -200,18 +106,50 @@ struct ModuleReplicas::State final : RunObserver {
   void carry_changes() {
     if (!changes) return;
     if (const uint64_t change = changes->carry(); change != 0) outside_changes = (outside_changes ^ change) * 1000003;
+    if (!buffers) return;
+    for (const size_t buffer : changes->carried_buffers()) buffers->set_equal(buffer);
   }
 
-  void after_run() override {
-    if (changes) changes->set_unchanged();
+  void before_update(int replica) override {
+    if (stored_writes) stored_writes->before_update(replica);
+  }
+
+  void after_update(int replica) override {
+    if (stored_writes) stored_writes->after_update(replica);
+    bring_buffers_together(replica);
+  }
+
+  std::vector<std::pair<std::string, at::Tensor>> equal_buffers(int replica) const override {
+    if (!buffers || !ends_together) return {};
+    return buffers->equal_buffers(replica);
   }
 
   void begin_replica(int replica) override {
     if (writes) writes->begin_replica(replica);
   }
+
   void end_replica(int replica) override {
     if (writes) writes->end_replica(replica);
+    if (stored_writes) stored_writes->end_of_replica(replica);
+    if (ends_together) bring_buffers_together(replica);
   }
+
+  void bring_buffers_together(int replica) {
+    if (!buffers) return;
+    const comm::CollectiveOwnerScope owner({"module", number, "buffers"});
+    buffers->bring_together(replica);
+  }
+
+  void after_run() override {
+    const std::string written = stored_writes ? stored_writes->described() : "";
+    if (stored_writes) stored_writes->restore_memory();
+    if (changes) changes->set_unchanged();
+    LOCKSTEP_CHECK_VALUE(written.empty(),
+                         "[run] a parameter that is stored once was written inside of `run`: ", written,
+                         "; each replica writes the stored values, or a copy that the next update overwrites; write ",
+                         "it outside of `run` or in a merge function, or let the optimizer do it (weight_decay)");
+  }
+
   void check_replicas() override {
     if (writes) writes->check_replicas();
   }
@@ -223,29 +161,24 @@ ModuleReplicas::ModuleReplicas(const Factory& factory) : state_(std::make_shared
                          "[module] modules are made in cross-replica context, not inside a replica; make it under ",
                          "strategy.scope(), before `run`");
   StrategyImpl& strategy = frame == nullptr ? default_strategy() : *frame->strategy;
+  ConstructedModules made = construct_modules(strategy, factory);
   state_->strategy = strategy.shared_from_this();
   state_->number = strategy.next_module();
-  const bool is_central = strategy.parameter_device() != nullptr;
-  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
-  const at::Tensor before = generator.get_state();
-  at::Tensor after;
-  for (int replica = 0; replica < strategy.num_local_replicas(); ++replica) {
-    if (replica > 0) generator.set_state(before);
-    std::shared_ptr<Module> made = is_central ? make_for_central(factory, replica) : factory();
-    if (replica == 0) after = generator.get_state();
-    if (replica > 0 && shares_parameters(*state_->modules[0], *made)) made = separate_copy(*state_->modules[0]);
-    if (replica == 0 && is_central) state_->central = store_once(strategy, *made);
-    show_parameters(state_->central, replica, *made);
-    if (!strategy.is_default()) made->to(strategy.devices()[replica].torch_device);
-    if (replica == 0) take_from_first_worker(strategy, *made);
-    if (replica > 0) copy_state(*state_->modules[0], *made);
-    state_->submodules.push_back(made->modules());
-    state_->modules.push_back(std::move(made));
-  }
-  generator.set_state(after);
+  state_->modules = std::move(made.modules);
+  state_->central = std::move(made.central);
+  for (const auto& module : state_->modules) state_->submodules.push_back(module->modules());
   state_->first_modes = state_->fingerprint();
+  const bool is_central = strategy.parameter_device() != nullptr;
+  if (strategy.num_replicas_in_sync() > 1) {
+    state_->buffers = std::make_unique<ModuleBuffers>(strategy, state_->modules);
+  }
   if (strategy.num_replicas_in_sync() > 1 || is_central) {
     state_->changes = std::make_unique<ModuleChanges>(strategy, state_->modules, state_->central);
+    state_->changes->set_keeps_own(
+        [buffers = state_->buffers.get()](size_t buffer) { return buffers != nullptr && buffers->keeps_own(buffer); });
+  }
+  if (is_central) {
+    state_->stored_writes = std::make_unique<StoredParameterWrites>(strategy, state_->modules, state_->central);
   }
   if (strategy.num_replicas_in_sync() > 1 && !is_central) {
     state_->writes = std::make_unique<ModuleWrites>(strategy, state_->modules);
@@ -258,6 +191,8 @@ ModuleReplicas::~ModuleReplicas() = default;
 int ModuleReplicas::here() const {
   const int replica = current_position().replica;
   if (replica < 0) {
+    const ReplicaConstruction* const making = ReplicaConstruction::current();
+    if (making != nullptr && making->is_of(*state_->strategy)) return making->replica();
     check_not_beside_replicas(state_->strategy.get(), "module",
                               "take the replica's module before, in the replica (auto& own = *model), or name one: "
                               "model.replica(i)");
@@ -296,8 +231,23 @@ void ModuleReplicas::broadcast() {
   for (const CentralTensor& stored : state_->central) stored.store_what_is_seen(0);
   for (size_t i = 1; i < state_->modules.size(); ++i) copy_state(*state_->modules[0], *state_->modules[i]);
   synchronize();
+  if (state_->buffers) state_->buffers->set_all_equal();
   state_->outside_changes = 0;
   set_unchanged();
+}
+
+void ModuleReplicas::set_buffer_rule(const std::string& pattern, BufferRule rule) {
+  check_cross_replica(*state_->strategy, "Module::set_buffer_rule", "set it outside of `run`");
+  if (state_->buffers) return state_->buffers->set_rule(pattern, rule);
+  // With one replica there is nothing to bring together; wrong names are errors all the same.
+  ModuleBuffers(*state_->strategy, state_->modules).set_rule(pattern, rule);
+}
+
+std::shared_ptr<UpdateObserver> ModuleReplicas::update_observer() const { return state_; }
+
+at::Tensor own_copy_of_replica(const at::Tensor& tensor) {
+  ReplicaConstruction* const making = ReplicaConstruction::current();
+  return making == nullptr ? tensor : making->own_copy(tensor);
 }
 
 void ModuleReplicas::save(torch::serialize::OutputArchive& archive) const {

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -11,6 +12,8 @@
 
 #include "lockstep/api.h"
 #include "lockstep/strategy/context.h"
+#include "lockstep/strategy/optimizer/buffer_rule.h"
+#include "lockstep/strategy/optimizer/update_observer.h"
 #include "lockstep/strategy/strategy.h"
 
 namespace lockstep {
@@ -38,6 +41,9 @@ class LOCKSTEP_API ModuleReplicas {
 
   void train(bool on);
   void broadcast();
+  void set_buffer_rule(const std::string& pattern, BufferRule rule);
+  /// What is called around each update of the parameters.
+  std::shared_ptr<UpdateObserver> update_observer() const;
   void save(torch::serialize::OutputArchive& archive) const;
   /// Loads the first replica, on its device.
   void load(torch::serialize::InputArchive& archive);
@@ -50,6 +56,23 @@ class LOCKSTEP_API ModuleReplicas {
   struct State;
   std::shared_ptr<State> state_;
 };
+
+/// While the module of a replica is being made: the replica's own copy of a tensor, the same one in each call.
+LOCKSTEP_API at::Tensor own_copy_of_replica(const at::Tensor& tensor);
+
+/// Returns an argument of a module's constructor as a replica gets it.
+template <class T>
+decltype(auto) argument_of_replica(const T& argument) {
+  if constexpr (std::is_same_v<T, at::Tensor>) {
+    return own_copy_of_replica(argument);
+  } else if constexpr (std::is_same_v<T, std::vector<at::Tensor>>) {
+    std::vector<at::Tensor> copies;
+    for (const at::Tensor& tensor : argument) copies.push_back(own_copy_of_replica(tensor));
+    return copies;
+  } else {
+    return (argument);
+  }
+}
 
 template <class M>
 struct ContainedModule {
@@ -66,8 +89,13 @@ struct ContainedModule<M> {
 /// A module with a replica for each device: what `module<M>(...)` returns.
 ///
 /// Inside `run` it refers to the replica's own module, outside to the first one. The optimizer keeps parameters equal
-/// on all replicas and averages floating point buffers such as the statistics of batch normalization; other buffers
-/// stay as each replica has them. Under central storage all replicas have the same parameters.
+/// on all replicas. Replicas share nothing, except for parameters under central storage, which must not be written
+/// inside `run`.
+///
+/// Buffers that a replica writes inside `run` are its own until the next update of the module's parameters, or the end
+/// of the run. Then all replicas get the same value: the mean of floating point buffers, such as the statistics of
+/// batch normalization, and the first replica's value of all others, such as `num_batches_tracked`; `set_buffer_rule`
+/// chooses something else. Workers do so at the end of runs in which some submodule trains.
 ///
 /// Parameters that something else writes inside `run` must be written alike on all replicas: they are compared at the
 /// end of runs, and a difference is an error. Parameters without `requires_grad` may differ. A thread that a replica
@@ -110,6 +138,10 @@ class Module {
   /// worker calls it.
   void broadcast() const { replicas_->broadcast(); }
 
+  /// Sets how buffers are brought together that replicas write, before the first `run`; every worker does the same.
+  /// `name` is one of `named_buffers()`, such as "encoder.hidden"; a `*` in it matches any text: "*.hidden".
+  void set_buffer_rule(const std::string& name, BufferRule rule) const { replicas_->set_buffer_rule(name, rule); }
+
   /// Internal: what an optimizer works on.
   const std::shared_ptr<detail::ModuleReplicas>& replicas() const { return replicas_; }
 
@@ -135,22 +167,25 @@ torch::serialize::InputArchive& operator>>(torch::serialize::InputArchive& archi
 
 /// Makes a module with one replica for each device of the current strategy, all equal at the start.
 ///
-/// `M` is a module class or a holder such as `torch::nn::Linear`; `args` are its constructor's. Modules among them are
-/// cloned, so that replicas do not share them; where a module cannot be cloned, use `module_from`.
+/// `M` is a module class or a holder such as `torch::nn::Linear`; `args` are its constructor's. Tensors and modules
+/// among them are copied, so that replicas do not share them and training does not write them; where a module cannot be
+/// cloned, use `module_from`.
 template <class M, class... Args>
 Module<M> module(const Args&... args) {
   using Impl = typename Module<M>::Impl;
   return Module<M>([&]() -> std::shared_ptr<torch::nn::Module> {
     if constexpr (std::is_same_v<M, Impl>) {
-      return std::make_shared<Impl>(args...);
+      return std::make_shared<Impl>(detail::argument_of_replica(args)...);
     } else {
-      return M(args...).ptr();
+      return M(detail::argument_of_replica(args)...).ptr();
     }
   });
 }
 
-/// Makes a module from a function that is called once for each replica and returns its module:
-/// `module_from([] { return torch::nn::Sequential(...); })`.
+/// Makes a module from a function that is called once for each replica and returns its module, with the same parameters
+/// and buffers each time: `module_from([] { return torch::nn::Sequential(...); })`. Inside the function other modules
+/// of the strategy are those of the same replica, so that a weight can be tied to theirs. A tensor from outside that it
+/// registers in a class of its own must be a copy: `register_parameter("w", table.detach().clone())`.
 template <class F>
 auto module_from(F&& factory) {
   using Made = std::remove_cvref_t<std::invoke_result_t<F&>>;

@@ -14,27 +14,12 @@
 namespace lockstep::detail {
 namespace {
 
-using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
-
-void add_distinct(const torch::OrderedDict<std::string, at::Tensor>& from, NamedTensors& to) {
-  std::unordered_set<const c10::TensorImpl*> seen;
-  for (const auto& item : from) {
-    if (item.value().defined() && seen.insert(item.value().unsafeGetTensorImpl()).second) {
-      to.emplace_back(item.key(), item.value());
-    }
-  }
-}
-
 /// Parameters first, then buffers.
 NamedTensors state_of(const torch::nn::Module& module) {
-  NamedTensors state;
-  add_distinct(module.named_parameters(), state);
-  add_distinct(module.named_buffers(), state);
+  NamedTensors state = distinct(module.named_parameters());
+  const NamedTensors buffers = distinct(module.named_buffers());
+  state.insert(state.end(), buffers.begin(), buffers.end());
   return state;
-}
-
-uint32_t version_of(const at::Tensor& tensor) {
-  return tensor.is_inference() ? 0 : tensor.unsafeGetTensorImpl()->version_counter().current_version();
 }
 
 std::string names_missing_in(const NamedTensors& there, const NamedTensors& from) {
@@ -74,7 +59,10 @@ void ModuleChanges::Tracked::take() {
 
 ModuleChanges::ModuleChanges(const StrategyImpl& strategy, const Modules& modules,
                              const std::vector<CentralTensor>& central)
-    : strategy_(strategy), modules_(modules), central_(central) {
+    : strategy_(strategy),
+      modules_(modules),
+      central_(central),
+      num_parameters_(distinct(modules[0]->named_parameters()).size()) {
   for (const auto& [name, tensor] : state_of(*modules[0])) {
     tracked_.emplace_back(name, tensor);
     tracked_.back().take();
@@ -90,9 +78,10 @@ ModuleChanges::ModuleChanges(const StrategyImpl& strategy, const Modules& module
 
 uint64_t ModuleChanges::carry() {
   uint64_t hash = 0;
+  carried_buffers_.clear();
   for (size_t i = 0; i < tracked_.size(); ++i) {
     const bool is_changed = tracked_[i].is_changed();
-    if (!carries_all_ && !is_changed) continue;
+    if (!is_changed && (!carries_all_ || keeps_own(i))) continue;
     const at::NoGradGuard no_grad;
     // Loading a file replaces the memory by one on the device that the file names.
     const c10::Device device = strategy_.devices()[0].torch_device;
@@ -100,10 +89,15 @@ uint64_t ModuleChanges::carry() {
     if (i < central_.size()) carry_to_central(i);
     carry_to_replicas(i);
     if (is_changed) hash = hash * 1000003 + hash_of(i);
+    if (i >= num_parameters_) carried_buffers_.push_back(i - num_parameters_);
     tracked_[i].take();
   }
   carries_all_ = false;
   return hash;
+}
+
+bool ModuleChanges::keeps_own(size_t index) const {
+  return index >= num_parameters_ && keeps_own_ && keeps_own_(index - num_parameters_);
 }
 
 void ModuleChanges::set_unchanged() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
+#include "lockstep/strategy/optimizer/tensor_mark.h"
 #include "lockstep/strategy/variable/central_tensor.h"
 
 /// Internal: changes of a module between runs.
@@ -37,6 +39,11 @@ class ModuleChanges {
   void set_unchanged();
   /// The next `carry` carries everything: writes through `tensor.data()` cannot be recognized.
   void carry_all_next() { carries_all_ = true; }
+  /// Buffers for which `keeps_own(buffer)` is true are carried only where a change is recognized. Buffers are numbered
+  /// in the order of `distinct(named_buffers())`.
+  void set_keeps_own(std::function<bool(size_t)> keeps_own) { keeps_own_ = std::move(keeps_own); }
+  /// The buffers that the last `carry` made equal on all replicas.
+  const std::vector<size_t>& carried_buffers() const { return carried_buffers_; }
   /// Throws if the first module has other parameters or buffers than when it was made, which other replicas cannot get.
   void check_structure() const;
 
@@ -58,6 +65,8 @@ class ModuleChanges {
     void take();
   };
 
+  /// Whether replicas have values of their own, which are left as they are.
+  bool keeps_own(size_t index) const;
   void carry_to_central(size_t index);
   void carry_to_replicas(size_t index) const;
   uint64_t hash_of(size_t index) const;
@@ -66,7 +75,10 @@ class ModuleChanges {
   const Modules& modules_;
   const std::vector<CentralTensor>& central_;
   std::vector<Tracked> tracked_;
+  size_t num_parameters_ = 0;
   bool carries_all_ = true;
+  std::function<bool(size_t)> keeps_own_;
+  std::vector<size_t> carried_buffers_;
   /// The tensors of each other replica, in the order of `tracked_`.
   std::vector<std::vector<at::Tensor>> others_;
 };

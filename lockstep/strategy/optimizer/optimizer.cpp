@@ -44,12 +44,6 @@ OptimizerCore::Groups with_each_parameter_once(const OptimizerCore::Groups& grou
   return result;
 }
 
-void add_averaged_buffers(const torch::nn::Module& module, std::vector<at::Tensor>& buffers) {
-  for (const at::Tensor& buffer : distinct(module.buffers())) {
-    if (buffer.defined() && buffer.is_floating_point()) buffers.push_back(buffer);
-  }
-}
-
 using Modules = std::vector<std::shared_ptr<ModuleReplicas>>;
 
 /// The tensor that is stored once for a parameter of the first replica of one of the modules.
@@ -101,9 +95,8 @@ OptimizerCore::Setup setup_for(const Modules& modules, const std::vector<Optimiz
   setup.strategy = modules[0]->strategy();
   for (size_t i = 0; i < groups.size(); ++i) {
     setup.groups.push_back(with_each_parameter_once(groups[i]));
-    setup.buffers.emplace_back();
-    for (const auto& module : modules) add_averaged_buffers(*module->all()[i], setup.buffers.back());
   }
+  for (const auto& module : modules) setup.modules.push_back(module->update_observer());
   const auto names = names_of(modules);
   const bool is_central = setup.strategy->parameter_device() != nullptr;
   for (const auto& group : setup.groups[0]) {

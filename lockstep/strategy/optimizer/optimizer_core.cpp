@@ -17,7 +17,6 @@
 #include "lockstep/strategy/optimizer/optimizer_replica.h"
 #include "lockstep/strategy/optimizer/parameter_writes.h"
 #include "lockstep/strategy/optimizer/replica_check.h"
-#include "lockstep/strategy/optimizer/update/buffer_average.h"
 #include "lockstep/strategy/optimizer/update/device_optimizer.h"
 #include "lockstep/strategy/optimizer/update/planned_parameters.h"
 #include "lockstep/strategy/strategy_impl.h"
@@ -56,6 +55,7 @@ std::vector<size_t> group_of_each_parameter(const OptimizerCore::Groups& groups)
 
 struct OptimizerCore::State final : RunObserver {
   const std::shared_ptr<StrategyImpl> strategy;
+  const std::vector<std::shared_ptr<UpdateObserver>> modules;
   const std::vector<CentralTensor> central;
   const std::vector<ReplicaParameters> tensors;
   ReplicaCheck check;
@@ -89,6 +89,7 @@ struct OptimizerCore::State final : RunObserver {
   void check_replicas() override;
   void count_replay() override { check.count_replayed_step(); }
   HeldTensors held_by(size_t replica) const;
+  void add_buffers(int replica, HeldTensors& held) const;
   void check_before_first_step(int replica);
 
   bool has_several_replicas() const { return strategy->num_replicas_in_sync() > 1; }
@@ -107,6 +108,7 @@ struct OptimizerCore::State final : RunObserver {
 
 OptimizerCore::State::State(const Setup& setup)
     : strategy(setup.strategy),
+      modules(setup.modules),
       central(setup.central),
       tensors(parameters_of_replicas(setup)),
       check(*strategy, static_cast<int>(tensors.size())),
@@ -182,17 +184,28 @@ HeldTensors OptimizerCore::State::held_by(size_t replica) const {
   HeldTensors held;
   add_parameters(tensors, replica, held);
   replicas[replica]->whole->add_state(tensors[0].names, held);
-  check.add_buffers(static_cast<int>(replica), tensors[replica].buffers, held);
   return held;
 }
 
+/// Traced replicas are compared when their program has been executed; their buffers are not.
+void OptimizerCore::State::add_buffers(int replica, HeldTensors& held) const {
+  for (const auto& module : modules) {
+    for (auto& [name, buffer] : module->equal_buffers(replica)) held.push_back({"buffer " + name, buffer});
+  }
+}
+
 void OptimizerCore::State::check_before_first_step(int replica) {
-  if (check.is_due_before_first_step(replica)) check.compare(replica, held_by(static_cast<size_t>(replica)));
+  if (!check.is_due_before_first_step(replica)) return;
+  const comm::CollectiveOwnerScope as_owner(owner("comparison of replicas"));
+  check.compare(replica, held_by(static_cast<size_t>(replica)));
 }
 
 void OptimizerCore::State::end_replica(int replica) {
   if (strategy->is_traced() || !check.is_due(replica)) return;
-  check.compare(replica, held_by(static_cast<size_t>(replica)));
+  const comm::CollectiveOwnerScope as_owner(owner("comparison of replicas"));
+  HeldTensors held = held_by(static_cast<size_t>(replica));
+  add_buffers(replica, held);
+  check.compare(replica, held);
 }
 
 void OptimizerCore::State::check_replicas() {
@@ -256,10 +269,6 @@ void OptimizerCore::State::update_published(OptimizerReplica& replica, const All
   for (size_t p = segment.begin; p < segment.end && replica.scope.publishes_sparse; ++p) {
     if (replica.methods[p] == UpdateMethod::Rows && present[p] != kAbsent) replica.tables.apply_published(p, all);
   }
-  const bool is_last = segment.end == plan.groups.size();
-  if (is_last && all.size() > 1 && replica.scope.reaches_all) {
-    average_published_buffers(replica.tensors.buffers, replica.scope.reader, all);
-  }
 }
 
 /// Updates the other parameters, after their gradients have been summed.
@@ -291,6 +300,7 @@ void OptimizerCore::State::update(OptimizerReplica& replica) {
   check_plan(replica);
   check_before_first_step(replica.index);
   has_stepped = true;
+  for (const auto& module : modules) module->before_update(replica.index);
   replica.make_dense_where_needed();
   if (!replica.scope.reaches_all) replica.exchange->reduce(replica.reduced);
   std::vector<char> present;
@@ -308,13 +318,11 @@ void OptimizerCore::State::update(OptimizerReplica& replica) {
     replica.store_updated(published, present);
   }
   update_from_sums(replica, present, sums);
-  if (has_several_replicas()) {
-    average_other_buffers(strategy->group(replica.index), replica.tensors.buffers, replica.scope.reaches_all);
-  }
   replica.exchange->finish_step(present);
   replica.reduced.set_used();
   replica.bump_versions();
-  check.count_step(replica.index, replica.tensors.buffers);
+  for (const auto& module : modules) module->after_update(replica.index);
+  check.count_step(replica.index);
 }
 
 OptimizerCore::OptimizerCore(Setup setup) : state_(std::make_shared<State>(setup)) {
@@ -362,6 +370,7 @@ at::Tensor OptimizerCore::step(const std::function<at::Tensor()>& closure) {
   state_->check_plan(replica);
   state_->check_before_first_step(replica.index);
   state_->has_stepped = true;
+  for (const auto& module : state_->modules) module->before_update(replica.index);
   at::Tensor loss = replica.whole->step([&] {
     replica.reduced.set_used();
     at::Tensor loss_here = closure();
@@ -373,7 +382,8 @@ at::Tensor OptimizerCore::step(const std::function<at::Tensor()>& closure) {
     return state_->strategy->group(replica.index).all_reduce(loss_here, ReduceOp::Sum);
   });
   replica.reduced.set_used();
-  state_->check.count_step(replica.index, {});
+  state_->check.count_step(replica.index);
+  for (const auto& module : state_->modules) module->after_update(replica.index);
   return loss;
 }
 

@@ -9,6 +9,7 @@
 #include <torch/optim/optimizer.h>
 
 #include "lockstep/api.h"
+#include "lockstep/strategy/optimizer/update_observer.h"
 #include "lockstep/strategy/variable/central_tensor.h"
 
 namespace lockstep {
@@ -27,7 +28,7 @@ enum class Gradients {
 
 /// Internal: the order of a training step, for any optimizer of LibTorch.
 ///
-/// A step is backward, clipping, exchange of gradients, update, refresh of copies, average of buffers. Who exchanges
+/// A step is backward, clipping, exchange of gradients, update, refresh of copies, exchange of buffers. Who exchanges
 /// gradients between replicas is a GradientExchange (exchange/), who updates parameters is decided for each of them
 /// (update/update_plan.h).
 namespace lockstep::detail {
@@ -47,8 +48,8 @@ class LOCKSTEP_API OptimizerCore {
     std::vector<CentralTensor> central;
     /// The name of each parameter, in the same order.
     std::vector<std::string> names;
-    /// Buffers of each replica that are averaged at every step.
-    std::vector<std::vector<at::Tensor>> buffers;
+    /// The modules that are told of updates; none for variables.
+    std::vector<std::shared_ptr<UpdateObserver>> modules;
     /// Makes an optimizer of the user's class, and the one that users see.
     Factory factory;
     Factory front_factory;

@@ -37,7 +37,6 @@ std::vector<ReplicaParameters> parameters_of_replicas(const OptimizerCore::Setup
     replica.stored = replica.parameters;
     replica.stored_once = !setup.central.empty();
     for (size_t p = 0; p < setup.central.size(); ++p) replica.stored[p] = setup.central[p].stored();
-    if (r < setup.buffers.size()) replica.buffers = setup.buffers[r];
     replica.names = setup.names;
   }
   return replicas;

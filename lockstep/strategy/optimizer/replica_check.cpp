@@ -102,8 +102,7 @@ std::vector<uint64_t> hash_tensors(const HeldTensors& held) {
   std::vector<uint64_t> hashes(held.size(), 0);
   const auto is_on_cpu = [&](size_t i) { return !held[i].tensor.defined() || held[i].tensor.is_cpu(); };
   for (size_t i = 0; i < held.size(); ++i) {
-    hashes[i] = held[i].earlier_hash;
-    if (hashes[i] == 0 && !is_on_cpu(i)) hashes[i] = hash_of(held[i].tensor);
+    if (!is_on_cpu(i)) hashes[i] = hash_of(held[i].tensor);
   }
   for_each_in_parallel(static_cast<int64_t>(held.size()), [&](int64_t index, int /*thread*/) {
     const auto i = static_cast<size_t>(index);
@@ -161,16 +160,6 @@ ReplicaCheck::ReplicaCheck(const StrategyImpl& strategy, int num_local_replicas)
       schedule_(CheckSchedule::from_environment()),
       steps_(static_cast<size_t>(num_local_replicas)) {}
 
-void ReplicaCheck::count_step(int replica, const std::vector<at::Tensor>& buffers) {
-  Steps& steps = steps_[static_cast<size_t>(replica)];
-  ++steps.made;
-  steps.buffer_hashes.clear();
-  if (buffers.empty() || strategy_.is_traced() || !is_due(replica)) return;
-  HeldTensors held;
-  for (const at::Tensor& buffer : buffers) held.push_back({"", buffer});
-  steps.buffer_hashes = hash_tensors(held);
-}
-
 void ReplicaCheck::begin_run() {
   uint64_t made = 0;
   uint64_t compared = steps_[0].compared;
@@ -198,13 +187,6 @@ bool ReplicaCheck::is_due_before_first_step(int replica) const {
 bool ReplicaCheck::is_due(int replica) const {
   const Steps& steps = steps_[static_cast<size_t>(replica)];
   return strategy_.num_replicas_in_sync() > 1 && schedule_.is_due(steps.compared, steps.made);
-}
-
-void ReplicaCheck::add_buffers(int replica, const std::vector<at::Tensor>& buffers, HeldTensors& held) const {
-  const Steps& steps = steps_[static_cast<size_t>(replica)];
-  for (size_t b = 0; b < steps.buffer_hashes.size(); ++b) {
-    held.push_back({c10::str("averaged buffer ", b), buffers[b], steps.buffer_hashes[b]});
-  }
 }
 
 Difference ReplicaCheck::describe(const Steps& steps) const {

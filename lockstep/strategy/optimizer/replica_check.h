@@ -24,8 +24,6 @@ struct HeldTensor {
   /// What it is: "parameter first.weight".
   std::string name;
   at::Tensor tensor;
-  /// The hash of values that it held before, where those are compared; 0 for those that it holds now.
-  uint64_t earlier_hash = 0;
 };
 using HeldTensors = std::vector<HeldTensor>;
 
@@ -82,10 +80,8 @@ class LOCKSTEP_API ReplicaCheck {
 
   /// Outside of replicas: makes the counts of all replicas equal. They differ after a run that failed inside a step.
   void begin_run();
-  /// In a replica: counts a step, after which `buffers` are equal on all replicas. They differ again when a forward pass
-  /// follows in the same run, so they are hashed here where a comparison is due. Values of a traced replica are not
-  /// there yet: its buffers are not compared.
-  void count_step(int replica, const std::vector<at::Tensor>& buffers);
+  /// In a replica: counts a step.
+  void count_step(int replica) { ++steps_[static_cast<size_t>(replica)].made; }
   /// Outside of replicas: counts a step that all replicas have repeated without calling `count_step`.
   void count_replayed_step();
   /// Whether replicas are to be compared before their first step: an update in chunks would make different parameters
@@ -93,9 +89,6 @@ class LOCKSTEP_API ReplicaCheck {
   bool is_due_before_first_step(int replica) const;
   /// Whether a comparison is due. All replicas of all workers have made as many steps, so they agree.
   bool is_due(int replica) const;
-
-  /// Adds the buffers as they were after the last step.
-  void add_buffers(int replica, const std::vector<at::Tensor>& buffers, HeldTensors& held) const;
 
   /// Collective over all replicas of all workers: compares.
   void compare(int replica, const HeldTensors& held);
@@ -107,7 +100,6 @@ class LOCKSTEP_API ReplicaCheck {
   struct alignas(128) Steps {
     uint64_t made = 0;
     uint64_t compared = 0;
-    std::vector<uint64_t> buffer_hashes;
   };
 
   Difference describe(const Steps& steps) const;

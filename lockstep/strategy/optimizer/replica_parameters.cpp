@@ -19,8 +19,6 @@ at::Tensor ReplicaParameters::values_to_update(size_t parameter) const {
   return tensor.is_contiguous() ? tensor : tensor.detach().contiguous();
 }
 
-bool has_plain_memory(const at::Tensor& buffer) { return buffer.device().is_cpu() && buffer.is_contiguous(); }
-
 void wait_for_stream(c10::Device device) {
   if (device.is_cpu()) return;
   c10::impl::VirtualGuardImpl(device.type()).getStream(device).synchronize();

@@ -18,8 +18,6 @@ struct LOCKSTEP_API ReplicaParameters {
   std::vector<at::Tensor> stored;
   /// Whether `stored` is one set of tensors for all replicas.
   bool stored_once = false;
-  /// Floating point buffers, which are averaged over replicas at every step.
-  std::vector<at::Tensor> buffers;
 
   /// The name of each parameter; may be empty.
   std::vector<std::string> names;
@@ -43,8 +41,6 @@ struct ParameterRange {
   bool contains(size_t parameter) const { return begin <= parameter && parameter < end; }
 };
 
-/// Whether a buffer can be averaged through its address.
-bool has_plain_memory(const at::Tensor& buffer);
 
 /// Waits until the calling thread's stream has finished; does nothing for CPUs.
 void wait_for_stream(c10::Device device);

@@ -23,7 +23,8 @@ namespace lockstep {
 /// Replicas on the parameter device read the stored copy in place. Other devices have a copy of each parameter that is
 /// refreshed after every update. Tables (the weights of `torch::nn::Embedding` and `EmbeddingBag` with `sparse(true)`)
 /// are not copied: only the rows that are looked up or updated are transferred. Buffers, such as the statistics of
-/// batch normalisation, are each replica's own, and the optimizer averages them.
+/// batch normalisation, are each replica's own, and are brought together as under MirroredStrategy. Replicas must not
+/// write parameters inside `run`.
 class LOCKSTEP_API CentralStorageStrategy : public Strategy {
  public:
   /// Takes the devices of the replicas, in replica order; none means all GPUs, or the first CPU if there is no GPU. The

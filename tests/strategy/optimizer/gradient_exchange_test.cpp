@@ -15,7 +15,6 @@
 #include "lockstep/strategy/access.h"
 #include "lockstep/strategy/optimizer/exchange/gradient_gate.h"
 #include "lockstep/strategy/optimizer/exchange/local_exchange.h"
-#include "lockstep/strategy/optimizer/update/buffer_average.h"
 #include "lockstep/strategy/strategy_impl.h"
 #include "tests/strategy/replicas.h"
 
@@ -149,7 +148,6 @@ class LocalExchangeTest : public tests::ReplicasTest {
                                  with_gradient(at::zeros({2}), {}),
                                  with_gradient(at::zeros({5, 3}), r == 0 ? at::Tensor() : expanded_rows())};
       replicas_[r].stored = replicas_[r].parameters;
-      replicas_[r].buffers = {at::full({3}, r * 1.0), at::full({2, 2}, r * 1.0).t(), at::full({3}, r * 2.0)};
     }
   }
 
@@ -175,7 +173,6 @@ TEST_F(LocalExchangeTest, ReplicasReadWhatTheOthersPublish) {
     EXPECT_TRUE(exchange.scope().reaches_all);
     ReplicaGradients published = exchange.publish(reduced);
     EXPECT_EQ(published.parameters[0].data, here.stored[0].data_ptr());
-    EXPECT_EQ(published.buffers.size(), 2) << "one is not contiguous";
     exchange.collective("test", published, [&](const AllGradients& all) {
       ASSERT_EQ(all.size(), static_cast<size_t>(kReplicas));
       EXPECT_EQ(all[static_cast<size_t>(replica_id())], &published);
@@ -255,20 +252,6 @@ TEST_F(LocalExchangeTest, ReplacedSumsAreAnErrorUntilTheyAreUsed) {
     here.parameters[0].mutable_grad() = at::ones({4});
     exchange.reduce(reduced);
     EXPECT_TRUE(here.parameters[0].grad().equal(at::full({4}, 3.0)));
-  });
-}
-
-TEST_F(LocalExchangeTest, BuffersAreAveraged) {
-  run([&](LocalExchange& exchange, const ReplicaParameters& here, ReducedGradients& reduced) {
-    ReplicaGradients published = exchange.publish(reduced);
-    exchange.collective("test", published, [&](const AllGradients& all) {
-      average_published_buffers(here.buffers, exchange.scope().reader, all);
-    });
-    EXPECT_TRUE(here.buffers[0].equal(at::full({3}, 1.0)));
-    EXPECT_TRUE(here.buffers[1].equal(at::full({2, 2}, replica_id() * 1.0))) << "it is not published";
-    EXPECT_TRUE(here.buffers[2].equal(at::full({3}, 2.0)));
-    average_other_buffers(Access::impl(get_strategy()).group(replica_id()), here.buffers, /*published=*/true);
-    EXPECT_TRUE(here.buffers[1].equal(at::full({2, 2}, 1.0)));
   });
 }
 

@@ -99,7 +99,6 @@ ReplicaGradients CentralExchange::publish(const ReducedGradients& reduced) {
                             fetched_gradient(p, copied), reduced.is_sum(p));
   }
   if (parameters_.computes_elsewhere()) wait_for_stream(parameters_.parameters[0].device());
-  published.add_buffers(parameters_.buffers);
   return published;
 }
 

@@ -24,7 +24,6 @@ ReplicaGradients LocalExchange::publish(const ReducedGradients& reduced) {
     published.add_parameter(parameters_.can_be_sharded(p) ? parameters_.values_to_update(p) : at::Tensor(),
                             exchanged_gradient(parameters_, p), reduced.is_sum(p));
   }
-  published.add_buffers(parameters_.buffers);
   return published;
 }
 

@@ -29,12 +29,6 @@ void ReplicaGradients::add_parameter(at::Tensor values_here, at::Tensor gradient
   values.push_back(std::move(values_here));
 }
 
-void ReplicaGradients::add_buffers(const std::vector<at::Tensor>& given) {
-  for (const at::Tensor& buffer : given) {
-    if (has_plain_memory(buffer)) buffers.push_back(static_cast<char*>(buffer.data_ptr()));
-  }
-}
-
 std::vector<char> presence(const AllGradients& all) {
   std::vector<char> present(all[0]->parameters.size(), kAbsent);
   for (const ReplicaGradients* replica : all) {

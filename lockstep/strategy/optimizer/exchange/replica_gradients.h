@@ -30,8 +30,6 @@ struct LOCKSTEP_API ReplicaGradients {
   };
 
   std::vector<Parameter> parameters;
-  /// Buffers that are averaged in place.
-  std::vector<char*> buffers;
   /// Contiguous or sparse, undefined where absent; empty where the replica belongs to another process.
   std::vector<at::Tensor> gradients;
   /// The owner of `Parameter::data`: contiguous, undefined where the parameter cannot be sharded; empty where the
@@ -42,8 +40,6 @@ struct LOCKSTEP_API ReplicaGradients {
   /// `values` is what is updated of a parameter that can be sharded, undefined for others; `gradient` has passed the
   /// gate.
   void add_parameter(at::Tensor values, at::Tensor gradient, bool reduced);
-  /// Adds those that have plain memory.
-  void add_buffers(const std::vector<at::Tensor>& given);
 };
 
 /// What the replicas have published that read each other's memory, by their rank.

@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint64_t kNoOffset = ~0ull;
 
-/// A descriptor is one of these for each parameter, and an offset for each buffer.
+/// A descriptor is one of these for each parameter.
 struct ParameterDescriptor {
   uint64_t data = kNoOffset;
   uint64_t gradient = kNoOffset;
@@ -31,7 +31,7 @@ char* address_of(const comm::SharedMemory& memory, int worker, uint64_t offset) 
 }
 
 size_t descriptor_bytes(const ReplicaGradients& published) {
-  return published.parameters.size() * sizeof(ParameterDescriptor) + published.buffers.size() * sizeof(uint64_t);
+  return published.parameters.size() * sizeof(ParameterDescriptor);
 }
 
 void write_descriptor(const ReplicaGradients& published, const comm::SharedArena& arena, char* to) {
@@ -40,11 +40,9 @@ void write_descriptor(const ReplicaGradients& published, const comm::SharedArena
     *descriptor++ = {offset_in(arena, parameter.data), offset_in(arena, parameter.gradient), parameter.presence,
                      parameter.reduced ? 1u : 0u};
   }
-  auto* word = reinterpret_cast<uint64_t*>(descriptor);
-  for (const char* buffer : published.buffers) *word++ = offset_in(arena, buffer);
 }
 
-/// Reads the descriptor of a replica of `worker` that has as many parameters and buffers as `like`.
+/// Reads the descriptor of a replica of `worker` that has as many parameters as `like`.
 ReplicaGradients read_descriptor(const char* from, const ReplicaGradients& like, const comm::SharedMemory& memory,
                                  int worker) {
   ReplicaGradients read;
@@ -55,8 +53,6 @@ ReplicaGradients read_descriptor(const char* from, const ReplicaGradients& like,
                                address_of(memory, worker, descriptor->gradient),
                                static_cast<Presence>(descriptor->presence), descriptor->reduced != 0});
   }
-  const auto* word = reinterpret_cast<const uint64_t*>(descriptor);
-  for (size_t b = 0; b < like.buffers.size(); ++b) read.buffers.push_back(address_of(memory, worker, *word++));
   return read;
 }
 
@@ -74,12 +70,6 @@ void move_to_arena(const comm::SharedArena& arena, const at::Tensor& tensor) {
   moved.copy_(tensor);
   check_in_arena(arena, moved);
   tensor.set_data(moved);
-}
-
-void move_buffers_to_arena(const comm::SharedArena& arena, const std::vector<at::Tensor>& buffers) {
-  for (const at::Tensor& buffer : buffers) {
-    if (has_plain_memory(buffer)) move_to_arena(arena, buffer);
-  }
 }
 
 /// Returns a dense gradient in the arena: itself, or a copy.
@@ -108,7 +98,6 @@ SharedMemoryExchange::SharedMemoryExchange(const StrategyImpl& strategy, int rep
       replica_(replica),
       parameters_(parameters),
       arena_(strategy.shared_rendezvous()->memory().own()) {
-  move_buffers_to_arena(arena_, parameters.buffers);
   for (size_t p = 0; p < parameters.parameters.size(); ++p) {
     if (parameters.can_be_sharded(p)) move_to_arena(arena_, parameters.parameters[p]);
   }
@@ -126,8 +115,6 @@ ReplicaGradients SharedMemoryExchange::publish(const ReducedGradients& reduced) 
     published.add_parameter(values_in_arena(arena_, parameters_, p),
                             gradient_in_arena(arena_, exchanged_gradient(parameters_, p)), reduced.is_sum(p));
   }
-  move_buffers_to_arena(arena_, parameters_.buffers);
-  published.add_buffers(parameters_.buffers);
   return published;
 }
 

@@ -14,7 +14,7 @@ class StrategyImpl;
 /// and a replica's descriptor says where.
 class LOCKSTEP_API SharedMemoryExchange final : public GradientExchange {
  public:
-  /// Moves parameters and buffers into the arena.
+  /// Moves parameters into the arena.
   SharedMemoryExchange(const StrategyImpl& strategy, int replica, const ReplicaParameters& parameters);
 
   ExchangeScope scope() const override;

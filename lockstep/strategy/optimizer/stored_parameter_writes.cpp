@@ -1,0 +1,78 @@
+#include "lockstep/strategy/optimizer/stored_parameter_writes.h"
+
+#include <algorithm>
+
+#include "lockstep/strategy/strategy_impl.h"
+
+namespace lockstep::detail {
+
+StoredParameterWrites::StoredParameterWrites(const StrategyImpl& strategy, const Modules& modules,
+                                             const std::vector<CentralTensor>& central)
+    : strategy_(strategy), central_(central) {
+  for (const auto& module : modules) {
+    replicas_.emplace_back();
+    for (const auto& [name, parameter] : distinct(module->named_parameters())) {
+      if (replicas_.size() == 1) names_.push_back(name);
+      replicas_.back().parameters.push_back(parameter);
+    }
+    replicas_.back().marks.resize(names_.size());
+    replicas_.back().written.resize(names_.size());
+  }
+  begin_run();
+}
+
+void StoredParameterWrites::begin_run() {
+  for (size_t r = 0; r < replicas_.size(); ++r) {
+    std::fill(replicas_[r].written.begin(), replicas_[r].written.end(), 0);
+    take(static_cast<int>(r));
+  }
+}
+
+void StoredParameterWrites::take(int replica) {
+  Replica& own = replicas_[static_cast<size_t>(replica)];
+  for (size_t p = 0; p < names_.size(); ++p) own.marks[p].take(own.parameters[p]);
+}
+
+void StoredParameterWrites::find_writes(int replica) {
+  Replica& own = replicas_[static_cast<size_t>(replica)];
+  for (size_t p = 0; p < names_.size(); ++p) {
+    if (!own.marks[p].is_of(own.parameters[p])) own.written[p] = 1;
+  }
+}
+
+bool StoredParameterWrites::is_allowed(size_t parameter) const {
+  for (size_t r = 1; r < replicas_.size(); ++r) {
+    if (replicas_[r].written[parameter] != 0) return false;
+  }
+  if (replicas_[0].written[parameter] == 0) return true;
+  for (int r = 0; r < strategy_.num_local_replicas(); ++r) {
+    if (!central_[parameter].is_in_place(r)) return false;
+  }
+  return replicas_[0].parameters[parameter].is_alias_of(central_[parameter].stored());
+}
+
+void StoredParameterWrites::restore_memory() const {
+  for (size_t r = 0; r < replicas_.size(); ++r) {
+    for (size_t p = 0; p < names_.size(); ++p) {
+      const at::Tensor& seen = central_[p].seen(static_cast<int>(r));
+      if (replicas_[r].written[p] != 0 && !replicas_[r].parameters[p].is_alias_of(seen)) {
+        replicas_[r].parameters[p].set_data(seen);
+      }
+    }
+  }
+}
+
+std::string StoredParameterWrites::described() const {
+  for (size_t p = 0; p < names_.size(); ++p) {
+    if (is_allowed(p)) continue;
+    std::string writers;
+    for (size_t r = 0; r < replicas_.size(); ++r) {
+      if (replicas_[r].written[p] != 0) writers += (writers.empty() ? "" : ", ") + std::to_string(r);
+    }
+    return c10::str("parameter=", names_[p], ", replicas=", writers, " of ", replicas_.size(),
+                    ", strategy=", strategy_.type_name());
+  }
+  return "";
+}
+
+}  // namespace lockstep::detail
