@@ -76,6 +76,8 @@ void place(const StrategyImpl& strategy, ConstructedModules& made, int replica) 
   if (replica == 0 && strategy.parameter_device() != nullptr) made.central = store_once(strategy, module);
   show_parameters(made.central, replica, module);
   if (!strategy.is_default()) module.to(strategy.devices()[static_cast<size_t>(replica)].torch_device);
+  // On GPUs `to` of LibTorch's recurrent layers moves their weights into one block.
+  show_parameters(made.central, replica, module);
   if (replica == 0) {
     check_alike_on_workers(strategy, module);
     take_from_first_worker(strategy, module);
