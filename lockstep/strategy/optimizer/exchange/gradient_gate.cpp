@@ -74,7 +74,9 @@ at::Tensor exchanged_gradient(const at::Tensor& parameter, c10::Device reader, s
   const at::Tensor& gradient = parameter.grad();
   if (!gradient.defined()) return gradient;
   check_fits(gradient, parameter, name);
-  if (gradient.device() != reader) return gradient;
+  // A copy to another device that is not waited for would resolve them before the values are there.
+  const bool has_lazy_bits = !gradient.is_sparse() && (gradient.is_neg() || gradient.is_conj());
+  if (gradient.device() != reader) return has_lazy_bits ? without_lazy_bits(gradient) : gradient;
   if (gradient.is_sparse()) return with_plain_values(gradient);
   if (gradient.layout() != at::kStrided) return without_lazy_bits(gradient.to_dense());
   return is_plain(gradient) ? gradient : without_lazy_bits(gradient);
