@@ -43,6 +43,29 @@ TEST(JobFailureTest, FailReachesAllAtOnce) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, 5s);
 }
 
+TEST(JobFailureTest, AMismatchIsTheFailureOfNoWorkerAlone) {
+  const auto jobs = join_all(options_for(3));
+  jobs[1]->fail_by_mismatch("ranks wait for each other");
+  for (const auto& job : jobs) {
+    ASSERT_TRUE(fails(job));
+    EXPECT_EQ(job->failure()->kind, Kind::Mismatch);
+    EXPECT_EQ(job->failure()->worker, -1);
+    EXPECT_EQ(job->failure()->reason, "ranks wait for each other");
+  }
+}
+
+TEST(JobFailureTest, ReportsReachAllMembers) {
+  const auto jobs = join_all(options_for(3));
+  EXPECT_EQ(jobs[0]->last_report(2), "");
+  jobs[2]->report("first");
+  jobs[2]->report("second");
+  for (const auto& job : jobs) {
+    EXPECT_TRUE(eventually([&] { return job->last_report(2) == "second"; }));
+    EXPECT_EQ(job->last_report(1), "");
+    EXPECT_EQ(job->failure(), nullptr);
+  }
+}
+
 TEST(JobFailureTest, FailEndsWaits) {
   const auto jobs = join_all(options_for(3));
   auto waiting = std::async(std::launch::async,

@@ -148,9 +148,11 @@ INSTANTIATE_TEST_SUITE_P(Faults, MismatchTest, Values("shape", "call"), [](const
 
 // Without a check of calls, both of these give wrong results and no error over some engines.
 TEST(OwnerTest, OptimizersAreNotMixed) {
-  for_engines({"order", "reduce"}, [](const std::string& engine, const std::string& fault) {
+  for_engines({"order 2x1", "order 2x2", "reduce 2x1", "reduce 2x2"}, [](const std::string& engine,
+                                                                         const std::string& value) {
+    const std::string fault = value.substr(0, value.find(' '));
     FaultJob job({.engine = engine, .num_workers = 2});
-    job.start_all(orders(1, fault, "inside"));
+    job.start_all({"--victim", "1", "--fault", fault, "--when", "inside", "--devices", value.substr(value.size() - 1)});
     const double since = job.wait_for(1, "fault")["at"];
     for (const int worker : {0, 1}) {
       const Ending ending = job.end_of(worker);
@@ -252,6 +254,18 @@ std::string intrude(const FaultJob& job) {
     return error.what_without_backtrace();
   }
   return "welcome";
+}
+
+// Workers that have waited for long are reported. One that sleeps, in a replica or outside, is not out of step.
+TEST(HealthyTest, SlowWorkersAreNoMismatch) {
+  for_engines({"inside", "between"}, [&](const std::string& engine, const std::string& when) {
+    FaultJob job({.engine = engine, .num_workers = 2});
+    auto arguments = orders(1, "slow", when);
+    arguments.insert(arguments.end(), {"--steps", "5", "--pause", "1.5"});
+    job.start_all(arguments);
+    for (const int worker : {0, 1}) EXPECT_EQ(job.end_of(worker).outcome, "exit 0") << job.end_of(worker).text;
+    EXPECT_TRUE(job.dumps().empty());
+  });
 }
 
 TEST(HealthyTest, OtherConnectionsDoNotDisturb) {

@@ -34,6 +34,9 @@ ReduceOp aggregation_op(const detail::VariableImpl& impl) {
       impl.options.aggregation != VariableAggregation::None,
       "[Variable] copies that each replica writes need an aggregation to be read as one: name=", impl.options.name,
       ", aggregation=NONE; make it with SUM, MEAN or ONLY_FIRST_REPLICA, or read ", "its components()");
+  LOCKSTEP_CHECK_VALUE(impl.components[0].scalar_type() != at::kBool || impl.strategy->num_replicas_in_sync() == 1,
+                       "[Variable] booleans cannot be added: name=", impl.options.name,
+                       ", dtype=bool; use aggregation ONLY_FIRST_REPLICA, or an integer dtype");
   return impl.options.aggregation == VariableAggregation::Sum ? ReduceOp::Sum : ReduceOp::Mean;
 }
 

@@ -107,6 +107,9 @@ void check_has_sum(const VariableImpl& variable, const VariableOperand& value) {
       !value.is_literal() || value.at(0).item().toDouble() == 0.0,
       "[Variable] a number is the same on all replicas and cannot be summed over them: name=", variable.options.name,
       ", value=", value.at(0).item(), "; pass a tensor for each replica's own part");
+  LOCKSTEP_CHECK_TYPE(value.is_literal() || variable.components[0].scalar_type() != at::kBool,
+                      "[Variable] booleans cannot be added: name=", variable.options.name,
+                      ", dtype=bool; use aggregation ONLY_FIRST_REPLICA, or an integer dtype");
 }
 
 /// Returns the part of `total` for one copy of an OnRead SUM variable. Parts are equal and add up to `total`; for

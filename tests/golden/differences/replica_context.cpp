@@ -53,6 +53,14 @@ Json reduced(const Case& c) {
   return for_each_replica(c, std::vector<at::Tensor>(num_replicas(c), result));
 }
 
+bool sums_booleans(const Case& c) {
+  return c.call == "all_reduce" && num_replicas(c) > 1 && c.text("dtype") == "bool" && c.text("op") == "SUM";
+}
+
+Json any_of_replicas(const Case& c) {
+  return for_each_replica(c, std::vector<at::Tensor>(num_replicas(c), at::stack(values_of(c)).any(0)));
+}
+
 bool gathers_along_negative_axis(const Case& c) {
   return is_one_of(c.call, {"all_gather", "gradient_all_gather"}) && is_mirrored(c) && num_replicas(c) > 1 &&
          c.in.at("axis") < 0;
@@ -105,6 +113,10 @@ void add(std::vector<Difference>& table) {
                    "InvalidArgument: its collectives do not support 8- and 16-bit integers",
                    "the sum in the same type, the mean in float32", "reduce outside replicas supports them too",
                    expect_value(reduced)});
+  table.push_back({"all_reduce of booleans", kTopic, sums_booleans,
+                   "InvalidArgument: its collectives do not support bool",
+                   "the logical or; the product is the logical and", "so LibTorch adds and multiplies booleans",
+                   expect_value(any_of_replicas)});
   table.push_back({"negative axes", kTopic, gathers_along_negative_axis,
                    "an unintended ValueError from its collectives", "counts from the last dimension",
                    "consistent with one device, with gather, and with LibTorch", check_gathered});

@@ -111,11 +111,11 @@ void add(std::vector<Difference>& table) {
                    "a PerReplica of `TensorSpec(shape=(None,), dtype=int64)`",
                    "a spec per replica is an ordinary PerReplica, and its components have no names",
                    expect_value(printed_spec)});
-  table.push_back({"more reductions", kTopic,
-                   [](const Case& c) { return c.call == "enum" && c.text("name") == "ReduceOp"; }, "SUM and MEAN",
-                   "also MIN and MAX", "metrics need them", expect_value([](const Case&) {
-                     return Json{{"SUM", "SUM"}, {"MEAN", "MEAN"}, {"MIN", "MIN"}, {"MAX", "MAX"}};
-                   })});
+  table.push_back(
+      {"more reductions", kTopic, [](const Case& c) { return c.call == "enum" && c.text("name") == "ReduceOp"; },
+       "SUM and MEAN", "also MIN, MAX and PRODUCT", "metrics need them", expect_value([](const Case&) {
+         return Json{{"SUM", "SUM"}, {"MEAN", "MEAN"}, {"MIN", "MIN"}, {"MAX", "MAX"}, {"PRODUCT", "PRODUCT"}};
+       })});
   table.push_back({"access to components", kTopic,
                    [](const Case& c) {
                      return is_operator(c, {"len", "iter", "index"});

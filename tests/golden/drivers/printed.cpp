@@ -164,7 +164,8 @@ Json printed(const Case& test_case) {
   if (name == "VariableAggregation") return printed_enumerator(test_case, kAggregations);
   if (name == "VariableSynchronization") return printed_enumerator(test_case, kSynchronizations);
   if (name == "ReduceOp") {
-    return printed_enumerator<ReduceOp>(test_case, {ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Min, ReduceOp::Max});
+    return printed_enumerator<ReduceOp>(
+        test_case, {ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Min, ReduceOp::Max, ReduceOp::Product});
   }
   if (name == "CommunicationImplementation" || name == "CollectiveCommunication") {
     using C = CommunicationImplementation;
@@ -177,7 +178,8 @@ Json printed(const Case& test_case) {
 
 Json enumeration(const Case& test_case) {
   const std::string name = test_case.text("name");
-  if (name == "ReduceOp") return names_of<ReduceOp>({ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Min, ReduceOp::Max});
+  if (name == "ReduceOp")
+    return names_of<ReduceOp>({ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Min, ReduceOp::Max, ReduceOp::Product});
   if (name == "CommunicationImplementation" || name == "CollectiveCommunication") {
     using C = CommunicationImplementation;
     return names_of<C>({C::Auto, C::Ring, C::Nccl});
