@@ -197,7 +197,7 @@ TEST_P(ReplicaCheckTest, ParametersMadeWithoutScopeAreRefused) {
 }
 
 // Buffers are averaged in the step, and differ again where a forward pass follows it.
-TEST_P(ReplicaCheckTest, BuffersWrittenAfterTheStepMayDiffer) {
+TEST_P(ReplicaCheckTest, BuffersWrittenAfterTheStepAreComparedAtTheEnd) {
   auto scope = strategy.scope();
   auto model = module_from([] {
     torch::nn::BatchNorm1d norm(36);

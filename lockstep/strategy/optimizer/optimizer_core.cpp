@@ -196,7 +196,6 @@ void OptimizerCore::State::add_buffers(int replica, HeldTensors& held) const {
 
 void OptimizerCore::State::check_before_first_step(int replica) {
   if (!check.is_due_before_first_step(replica)) return;
-  const comm::CollectiveOwnerScope as_owner(owner("comparison of replicas"));
   check.compare(replica, held_by(static_cast<size_t>(replica)));
 }
 

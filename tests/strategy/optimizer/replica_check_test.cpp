@@ -82,7 +82,6 @@ TEST(HashTensorsTest, BitsDtypeAndShapeCountStridesDoNot) {
   const at::Tensor nan = at::full({3}, std::nan(""));
   EXPECT_EQ(hash(nan), hash(nan.clone())) << "equal bits";
   EXPECT_EQ(hash(tensor), hash(tensor.neg()._neg_view()));
-  EXPECT_EQ(detail::hash_tensors({{"", tensor, 5}})[0], 5u) << "known already";
 }
 
 class ReplicaComparisonTest : public tests::ReplicasTest {

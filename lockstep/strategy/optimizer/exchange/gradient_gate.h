@@ -15,8 +15,8 @@ namespace lockstep::detail {
 
 /// Returns the gradient of a parameter in the form in which it is exchanged: dense and contiguous, or sparse with
 /// contiguous values; without negative and conjugate bits; undefined where there is none. Throws if dtype, shape or
-/// device differ from the parameter's. A gradient on another device than `reader` is returned as it is: copying it
-/// there gives it that form.
+/// device differ from the parameter's. A gradient on another device than `reader` keeps its
+/// strides: copying it there makes it contiguous.
 LOCKSTEP_API at::Tensor exchanged_gradient(const at::Tensor& parameter, c10::Device reader, std::string_view name = {});
 /// Returns it for where the parameter is stored.
 LOCKSTEP_API at::Tensor exchanged_gradient(const ReplicaParameters& replica, size_t parameter);
