@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 
 wanted=${1:-}
 jobs=${2:-$(nproc)}
-suites=(lockstep_comm_test lockstep_strategy_test lockstep_conformance_test)
+suites=(lockstep_comm_test lockstep_strategy_test lockstep_conformance_test lockstep_peers_test)
 fail() {
   echo "[check_libtorch] $1" >&2
   exit 1
