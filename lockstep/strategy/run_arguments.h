@@ -10,7 +10,6 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <c10/util/Exception.h>
 
 #include "lockstep/api.h"
 #include "lockstep/base/nest.h"
@@ -59,8 +58,9 @@ void check_batches_are_divided(const StrategyImpl& strategy) {
 /// there is none.
 using EmptyArguments = std::vector<at::Tensor>;
 
-/// Adds to the error of a run that a replica had no rows, if the error may come from that.
-LOCKSTEP_API void explain_empty_batch(const StrategyImpl& strategy, c10::Error& error, const EmptyArguments& empty);
+/// Adds to the error of a run, which is being handled, that a replica had no rows, if the error may come from that. An
+/// error that is no c10::Error cannot be changed: it is logged.
+LOCKSTEP_API void explain_empty_batch(const StrategyImpl& strategy, const EmptyArguments& empty);
 
 template <class... Args>
 EmptyArguments find_empty_arguments(int num_replicas, const Args&... args) {

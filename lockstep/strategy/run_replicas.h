@@ -83,8 +83,8 @@ void call_replicas_on(StrategyImpl& strategy, c10::function_ref<void(int)> body,
   } else {
     try {
       call_for_each_replica(strategy, body);
-    } catch (c10::Error& error) {
-      explain_empty_batch(strategy, error, find_empty_arguments(num_local_replicas(strategy), args...));
+    } catch (...) {
+      explain_empty_batch(strategy, find_empty_arguments(num_local_replicas(strategy), args...));
       throw;
     }
   }

@@ -220,7 +220,7 @@ class LOCKSTEP_API Strategy : public DocumentedNames<Strategy> {
 
   template <class T>
   DistributedDataset<T> distribute_torch(const data::Dataset<T>& dataset, const InputOptions& options) const {
-    return {detail::distribute_node(*impl_, data::detail::node_of(dataset), options), detail::epochs_of_torch()};
+    return {detail::distribute_node(*impl_, data::detail::node_of(dataset), options), detail::drawn_epochs(*impl_)};
   }
 
   std::shared_ptr<detail::StrategyImpl> impl_;

@@ -304,7 +304,11 @@ std::vector<at::Tensor> StrategyImpl::of_all_replicas(std::vector<at::Tensor> lo
 
 std::optional<uint64_t> StrategyImpl::seed_of_first_worker() const {
   if (!workers_) return std::nullopt;
-  const uint64_t own = at::globalContext().defaultGenerator(at::kCPU).current_seed();
+  return of_first_worker(at::globalContext().defaultGenerator(at::kCPU).current_seed());
+}
+
+uint64_t StrategyImpl::of_first_worker(uint64_t own) const {
+  if (!workers_) return own;
   return static_cast<uint64_t>(
       worker_group()->broadcast(at::scalar_tensor(static_cast<int64_t>(own), at::kLong), 0).item<int64_t>());
 }

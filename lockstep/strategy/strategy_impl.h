@@ -132,6 +132,8 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   void take_from_first_worker(const std::vector<at::Tensor>& tensors) const;
   /// The seed of the first worker's default generator; nothing if there is one worker. All workers call it.
   std::optional<uint64_t> seed_of_first_worker() const;
+  /// The number that the first worker gave; `own` if there is one worker. All workers call it.
+  uint64_t of_first_worker(uint64_t own) const;
   /// The group of all workers, for collectives outside of replicas, while no other thread uses it.
   class LockedGroup {
    public:

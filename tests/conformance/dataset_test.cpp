@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <chrono>
 #include <set>
+#include <thread>
 
 #include <gtest/gtest.h>
 #include <torch/data/dataloader.h>
@@ -184,6 +186,33 @@ TEST_P(DatasetTest, RepeatsOrDropsBatchesOfReplicasWithoutRows) {
       EXPECT_EQ(distinct.size(), static_cast<size_t>(has_rest ? count : batch_size));
       EXPECT_EQ(seen.size() == distinct.size(), empty == EmptyBatch::Drop || rest == 0 || is_complete);
     }
+  }
+}
+
+TEST_P(DatasetTest, RepeatsOrDropsWhereWorkersHaveDifferentNumbersOfBatches) {
+  constexpr int64_t kFewest = 8;
+  // Slow enough that batches are prefetched on a thread.
+  const auto slowly = [](int64_t i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return i;
+  };
+  const auto dataset_fn = [&](const InputContext& context) {
+    return data::range((kFewest + 2 * context.input_pipeline_id) * named.local).map(slowly).batch(1);
+  };
+  const int64_t most = kFewest + 2 * (named.replicas / named.local - 1);
+  for (const EmptyBatch empty : {EmptyBatch::Keep, EmptyBatch::Repeat, EmptyBatch::Drop}) {
+    int64_t steps = 0;
+    for (const auto& batch : strategy.distribute_datasets_from_function(dataset_fn, {.empty = empty})) {
+      strategy.run(
+          [&](const at::Tensor& x) {
+            if (empty != EmptyBatch::Keep) {
+              EXPECT_EQ(x.size(0), 1);
+            }
+          },
+          batch);
+      ++steps;
+    }
+    EXPECT_EQ(steps, empty == EmptyBatch::Drop ? kFewest : most);
   }
 }
 

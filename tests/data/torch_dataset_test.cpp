@@ -6,6 +6,7 @@
 #include <torch/data/dataloader.h>
 #include <torch/data/datasets/base.h>
 #include <torch/data/datasets/map.h>
+#include <torch/data/datasets/stateful.h>
 #include <torch/data/datasets/tensor.h>
 #include <torch/data/samplers/distributed.h>
 #include <torch/data/samplers/sequential.h>
@@ -158,6 +159,32 @@ TEST(TorchDatasetTest, ListsThatCannotBeStackedAreRefused) {
   } catch (const c10::ValueError& error) {
     EXPECT_NE(std::string(error.what()).find("Collate"), std::string::npos) << error.what();
   }
+}
+
+/// Counts to nine, and starts again after `reset`.
+struct Counter : torch::data::datasets::StatefulDataset<Counter, std::vector<Example<>>, size_t> {
+  torch::optional<std::vector<Example<>>> get_batch(size_t count) override {
+    std::vector<Example<>> batch;
+    for (; batch.size() < count && next < 9; ++next) batch.emplace_back(torch::zeros({2}), torch::full({}, next));
+    if (batch.empty()) return torch::nullopt;
+    return batch;
+  }
+  torch::optional<size_t> size() const override { return torch::nullopt; }
+  void reset() override { next = 0; }
+  void save(torch::serialize::OutputArchive&) const override {}
+  void load(torch::serialize::InputArchive&) override {}
+
+  int64_t next = 0;
+};
+
+TEST(TorchDatasetTest, StatefulDatasetsAreReadByLoaders) {
+  const auto dataset = from_torch(make_data_loader(Counter(), DataLoaderOptions(4)));
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    EXPECT_EQ(targets_of(dataset), (std::vector<Rows>{{0, 1, 2, 3}, {4, 5, 6, 7}, {8}}));
+  }
+  auto early = dataset.iterator();
+  early.next();
+  EXPECT_EQ(joined(targets_of(dataset)).size(), 9u);
 }
 
 TEST(TorchDatasetTest, ExamplesWithoutATarget) {

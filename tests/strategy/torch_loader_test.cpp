@@ -131,6 +131,21 @@ TEST_F(TorchLoader, EveryEpochHasItsOwnRandomOrder) {
   for (const Ids& order : orders) EXPECT_EQ(std::set<int64_t>(order.begin(), order.end()).size(), 40u);
 }
 
+TEST_F(TorchLoader, OrdersAreTheSameAgainAfterTheSameSeed) {
+  const auto orders = [](int replicas) {
+    torch::manual_seed(11);
+    const auto strategy = mirrored(replicas);
+    auto loader = make_data_loader(NumberedExamples(30).map(Stack<>()), DataLoaderOptions(6));
+    std::vector<Ids> all;
+    for (int epoch = 0; epoch < 2; ++epoch) all.push_back(all_targets(strategy.distribute_dataset(loader)));
+    const auto shuffled = strategy.distribute_dataset(NumberedExamples(30), {.batch_size = 6, .shuffle = true});
+    for (int epoch = 0; epoch < 2; ++epoch) all.push_back(all_targets(shuffled));
+    return all;
+  };
+  const auto expected = orders(1);
+  for (int replicas = 1; replicas <= 3; ++replicas) EXPECT_EQ(orders(replicas), expected) << replicas;
+}
+
 TEST_F(TorchLoader, GoesOnFromAPosition) {
   const auto strategy = mirrored(2);
   const auto dataset =

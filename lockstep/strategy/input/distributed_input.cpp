@@ -4,9 +4,12 @@
 #include <optional>
 #include <span>
 
+#include <ATen/Context.h>
+
 #include "lockstep/base/error.h"
 #include "lockstep/data/rewrites/worker_pipeline.h"
 #include "lockstep/device/device_scope.h"
+#include "lockstep/device/random.h"
 #include "lockstep/strategy/input/step_reader.h"
 #include "lockstep/strategy/strategy_impl.h"
 
@@ -50,9 +53,10 @@ void check_placement(const InputOptions& options) {
 
 }  // namespace
 
-std::shared_ptr<std::atomic<uint64_t>> epochs_of_torch() {
-  static const auto epochs = std::make_shared<std::atomic<uint64_t>>(0);
-  return epochs;
+std::shared_ptr<std::atomic<uint64_t>> drawn_epochs(const StrategyImpl& strategy) {
+  // Without the highest bits, so that counting does not overflow and the number is a positive int64.
+  const uint64_t drawn = draw_bits(at::globalContext().defaultGenerator(at::kCPU)) >> 2;
+  return std::make_shared<std::atomic<uint64_t>>(strategy.of_first_worker(drawn));
 }
 
 void check_per_worker(InputReplicationMode mode) {

@@ -81,9 +81,10 @@ LOCKSTEP_API std::shared_ptr<const DistributedInput> distribute_node(const Strat
                                                                      const data::NodePtr& dataset,
                                                                      const InputOptions& options);
 
-/// Returns the counter of epochs of all inputs from `torch::data`. Programs distribute a loader anew for every epoch,
-/// which must have another random order; all workers start epochs in the same order.
-LOCKSTEP_API std::shared_ptr<std::atomic<uint64_t>> epochs_of_torch();
+/// Returns a counter of epochs that begins with a number drawn from LibTorch's default generator, the same on all
+/// workers; a collective. Programs distribute a loader anew for every epoch, and each must have another random order;
+/// and as with LibTorch alone the orders are the same again after `torch::manual_seed`.
+LOCKSTEP_API std::shared_ptr<std::atomic<uint64_t>> drawn_epochs(const StrategyImpl& strategy);
 
 /// Throws ValueError unless `mode` is PerWorker.
 LOCKSTEP_API void check_per_worker(InputReplicationMode mode);
