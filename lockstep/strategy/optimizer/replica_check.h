@@ -83,9 +83,9 @@ class LOCKSTEP_API ReplicaCheck {
 
   /// Outside of replicas: makes the counts of all replicas equal. They differ after a run that failed inside a step.
   void begin_run();
-  /// In a replica: counts a step, after which `buffers` are equal on all replicas. They differ again when a forward pass
-  /// follows in the same run, so they are hashed here where a comparison is due. Values of a traced replica are not
-  /// there yet: its buffers are not compared.
+  /// In a replica: counts a step, after which `buffers` are equal on all replicas. They differ again when a forward
+  /// pass follows in the same run, so they are hashed here where a comparison is due. Values of a traced replica are
+  /// not there yet: its buffers are not compared.
   void count_step(int replica, const std::vector<at::Tensor>& buffers);
   /// Outside of replicas: counts a step that all replicas have repeated without calling `count_step`.
   void count_replayed_step();
