@@ -264,8 +264,7 @@ TEST_F(ReplicaComparisonTest, AFaultOfTheEngineIsFound) {
     const auto scope = strategy.scope();
     auto model = module<torch::nn::Linear>(4, 2);
     auto sgd = optimizer<ReplicatedSgd>(model, torch::optim::SGDOptions(0.1));
-    const std::string error =
-        message_of([&] { strategy.run([&] { sgd.minimize(model(at::ones({2, 4})).sum()); }); });
+    const std::string error = message_of([&] { strategy.run([&] { sgd.minimize(model(at::ones({2, 4})).sum()); }); });
     EXPECT_TRUE(has(error, "parameter weight")) << error;
     EXPECT_TRUE(has(error, "a fault of the engine")) << error;
   }
