@@ -268,6 +268,14 @@ TEST_P(SeparateModulesTest, ReplicasHaveTheSameParameters) {
   EXPECT_THAT(other_buffer, HasSubstr("buffer=state"));
 }
 
+TEST_P(SeparateModulesTest, WorkersHaveTheSameParameters) {
+  if (!named.has_workers()) GTEST_SKIP() << "one process";
+  auto scope = strategy.scope();
+  const auto error = error_of([&] { module<Linear>(3, named.first == 0 ? 2 : 4); });
+  EXPECT_THAT(error, HasSubstr(named.first == 0 ? "weight: float32[2, 3]" : "weight: float32[4, 3]"));
+  EXPECT_EQ(module<Linear>(3, 2)->weight.size(0), 2) << "and the next one is made";
+}
+
 TEST_P(SeparateModulesTest, TablesThatAreWrittenWhenTheyAreReadAreRefused) {
   auto scope = strategy.scope();
   const auto make = [] { return torch::nn::Sequential(Linear(3, 3), Embedding(EmbeddingOptions(4, 2).max_norm(1.0))); };

@@ -206,7 +206,7 @@ void ModuleBuffers::bring_together(int replica) {
   Copies& copies = copies_[static_cast<size_t>(replica)];
   const comm::Group& group = strategy_.group(replica);
   std::vector<char> written(buffers_.size());
-  for (size_t b = 0; b < written.size(); ++b) written[b] = is_written(copies, b) ? 1 : 0;
+  for (size_t b = 0; b < written.size(); ++b) written[b] = !keeps_own(b) && is_written(copies, b) ? 1 : 0;
   if (!is_traced_) agree(group, copies, written);
   if (std::count(written.begin(), written.end(), 0) == static_cast<std::ptrdiff_t>(written.size())) return;
   for (const BufferRule rule : {BufferRule::Mean, BufferRule::Sum, BufferRule::First}) {
