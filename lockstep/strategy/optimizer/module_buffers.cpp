@@ -126,7 +126,6 @@ void ModuleBuffers::find_counters() {
         std::find_if(copies.begin(), copies.end(), [&](const Copy& other) { return other.tensor.is_same(*counter); });
     if (found == copies.end()) continue;
     buffers_[b].counter = static_cast<int>(found - copies.begin());
-    buffers_[b].written_silently = false;
   }
 }
 
@@ -170,7 +169,8 @@ bool ModuleBuffers::is_written(const Copies& copies, size_t buffer) const {
   if (!copy.mark.is_of(copy.tensor)) return true;
   if (counter >= 0 && !copies[counter].mark.is_of(copies[counter].tensor)) return true;
   if (!buffers_[buffer].written_silently) return false;
-  return copy.tensor.is_cpu() ? hash_values(copy.tensor) != copy.values : copy.owner->is_training();
+  if (copy.tensor.is_cpu()) return hash_values(copy.tensor) != copy.values;
+  return counter < 0 && copy.owner->is_training();
 }
 
 /// Takes the present value as the one to compare with.

@@ -61,10 +61,11 @@ class ModuleWrites {
   CheckSchedule schedule_;
   std::vector<std::string> names_;
   std::vector<Replica> replicas_;
-  /// How many there were, and how many when they were last compared.
+  /// How many there were, and how many when they were last compared: in this process, and with other workers.
   struct Progress {
     uint64_t made = 0;
     uint64_t compared = 0;
+    uint64_t with_others = 0;
   };
   Progress runs_;
   /// Runs in which something else wrote parameters.

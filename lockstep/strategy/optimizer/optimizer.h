@@ -56,7 +56,7 @@ struct MinimizeOptions {
 /// by the global batch, see `average_loss`) unless it was made with `Gradients::Mean`, and all copies take the same
 /// update. A parameter without a gradient on any replica is not updated; where only some replicas have one, the others
 /// count as zero. Several `backward()` before one `step()`, also in several runs, accumulate.
-/// Now and then replicas compare the bits of what they hold (LOCKSTEP_CHECK_REPLICAS); a difference is a
+/// Replicas compare the bits of what they hold after some steps (LOCKSTEP_CHECK_REPLICAS); a difference is a
 /// CollectiveError. A cheap handle.
 template <class O>
 class Optimizer {
@@ -104,10 +104,7 @@ class Optimizer {
   OptimizerFront<O>* operator->() const { return &**this; }
 
   /// Sets the learning rate of all parameter groups.
-  void set_lr(double lr) const {
-    core_->check_outside_of_replicas("set_lr");
-    for (auto& group : core_->front().param_groups()) group.options().set_lr(lr);
-  }
+  void set_lr(double lr) const { core_->set_lr(lr); }
 
   detail::OptimizerCore& core() const { return *core_; }
 

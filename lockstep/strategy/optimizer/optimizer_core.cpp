@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include <ATen/ATen.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "lockstep/base/error.h"
@@ -72,7 +73,7 @@ struct OptimizerCore::State final : RunObserver {
   PlannedParameters planned;
   std::vector<std::unique_ptr<OptimizerReplica>> replicas;
   std::atomic<bool> has_stepped{false};
-  std::atomic<bool> has_checked_loss{false};
+  std::atomic<int> num_checked_losses{0};
   std::vector<double> rates_before_run;
   /// Collectives of replicas match those for the same optimizer only.
   const uint64_t number;
@@ -85,6 +86,7 @@ struct OptimizerCore::State final : RunObserver {
   uint64_t before_run() override;
   void after_run() override;
   size_t fingerprint() const override { return detail::fingerprint(prototype.front()); }
+  void begin_replica(int replica) override;
   void end_replica(int replica) override;
   void check_replicas() override;
   void count_replay() override { check.count_replayed_step(); }
@@ -97,6 +99,7 @@ struct OptimizerCore::State final : RunObserver {
   comm::CollectiveOwner owner(const char* operation) const { return {"optimizer", number, operation}; }
 
   bool averages() const { return gradients == Gradients::Mean && has_several_replicas() && planned.size() > 0; }
+  void warn_of_mean(const at::Tensor& loss);
   void backward(OptimizerReplica& replica, const at::Tensor& loss);
   void reduce(OptimizerReplica& replica) const;
   void update(OptimizerReplica& replica);
@@ -199,6 +202,10 @@ void OptimizerCore::State::check_before_first_step(int replica) {
   check.compare(replica, held_by(static_cast<size_t>(replica)));
 }
 
+void OptimizerCore::State::begin_replica(int replica) {
+  if (averages()) replicas[static_cast<size_t>(replica)]->note_gradients();
+}
+
 void OptimizerCore::State::end_replica(int replica) {
   if (strategy->is_traced() || !check.is_due(replica)) return;
   const comm::CollectiveOwnerScope as_owner(owner("comparison of replicas"));
@@ -224,11 +231,18 @@ OptimizerReplica& OptimizerCore::State::current_replica(const char* operation) c
   return *replicas[inside ? static_cast<size_t>(frame->replica) : 0];
 }
 
+/// Looks at the first losses, and warns once.
+void OptimizerCore::State::warn_of_mean(const at::Tensor& loss) {
+  constexpr int kLosses = 64;
+  if (num_checked_losses.load(std::memory_order_relaxed) >= kLosses) return;
+  const bool is_mean = is_mean_loss(loss);
+  const int before = num_checked_losses.fetch_add(is_mean ? kLosses : 1);
+  if (is_mean && before < kLosses) warn_of_mean_loss(strategy->num_replicas_in_sync());
+}
+
 /// Gradients of other parameters stay as they are: they belong to other losses.
 void OptimizerCore::State::backward(OptimizerReplica& replica, const at::Tensor& loss) {
-  if (!averages() && has_several_replicas() && !has_checked_loss.exchange(true) && is_mean_loss(loss)) {
-    warn_of_mean_loss(strategy->num_replicas_in_sync());
-  }
+  if (!averages() && has_several_replicas()) warn_of_mean(loss);
   std::vector<at::Tensor> inputs;
   inputs.reserve(replica.tensors.parameters.size());
   for (const at::Tensor& parameter : replica.tensors.parameters) {
@@ -244,7 +258,8 @@ void OptimizerCore::State::backward(OptimizerReplica& replica, const at::Tensor&
   replica.exchange->begin_backward();
   try {
     // Without a graph LibTorch says so.
-    if (takes_part || !loss.requires_grad()) torch::autograd::backward({loss}, of_loss, /*retain_graph=*/{}, /*create_graph=*/false, inputs);
+    if (takes_part || !loss.requires_grad())
+      torch::autograd::backward({loss}, of_loss, /*retain_graph=*/{}, /*create_graph=*/false, inputs);
   } catch (...) {
     replica.exchange->abandon_backward();
     throw;
@@ -254,10 +269,11 @@ void OptimizerCore::State::backward(OptimizerReplica& replica, const at::Tensor&
 /// Replaces gradients that a user's backward left by their sums, or means.
 void OptimizerCore::State::reduce(OptimizerReplica& replica) const {
   if (averages()) {
+    replica.check_gradients_are_of_this_run();
     replica.reduced.set_weight(gradient_weight(*strategy, replica.index, replica.tensors.parameters[0]));
   }
+  const auto without_weight = c10::make_scope_exit([&] { replica.reduced.set_weight(std::nullopt); });
   replica.exchange->reduce(replica.reduced);
-  replica.reduced.set_weight(std::nullopt);
 }
 
 /// Inside a collective: updates the parameters of a segment whose update the replicas share.
@@ -401,6 +417,13 @@ double OptimizerCore::clip_gradients(double max_norm) {
 }
 
 void OptimizerCore::zero_grad() { state_->current_replica("zero_grad").drop_gradients(); }
+
+void OptimizerCore::set_lr(double lr) {
+  check_outside_of_replicas("set_lr");
+  for (auto& group : front().param_groups()) group.options().set_lr(lr);
+  // A merge function may do it inside of a run.
+  if (state_->checks_rates) state_->rates_before_run = learning_rates(front());
+}
 
 void OptimizerCore::check_outside_of_replicas(const char* operation) const {
   const ContextFrame* frame = current_frame();

@@ -3,28 +3,11 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include <torch/optim/optimizer.h>
 
 #include "lockstep/api.h"
-#include "lockstep/strategy/optimizer/update_observer.h"
-#include "lockstep/strategy/variable/central_tensor.h"
-
-namespace lockstep {
-
-/// How the gradients of replicas are combined.
-enum class Gradients {
-  /// They are added, so that each replica's loss is divided by the global batch (`average_loss`).
-  Sum,
-  /// They are averaged, so that each replica's loss is the mean over its own batch. A replica counts by the rows that
-  /// it was given: those of the first tensor among the arguments of `run` that differ between replicas. Without such
-  /// an argument all replicas count alike.
-  Mean,
-};
-
-}  // namespace lockstep
+#include "lockstep/strategy/optimizer/optimizer_setup.h"
 
 /// Internal: the order of a training step, for any optimizer of LibTorch.
 ///
@@ -37,26 +20,9 @@ class StrategyImpl;
 
 class LOCKSTEP_API OptimizerCore {
  public:
-  using Groups = std::vector<torch::optim::OptimizerParamGroup>;
-  using Factory = std::function<std::unique_ptr<torch::optim::Optimizer>(Groups)>;
-
-  struct Setup {
-    std::shared_ptr<StrategyImpl> strategy;
-    /// Parameter groups of each replica.
-    std::vector<Groups> groups;
-    /// The stored tensor of each parameter, in the order of all groups', where the strategy stores them once.
-    std::vector<CentralTensor> central;
-    /// The name of each parameter, in the same order.
-    std::vector<std::string> names;
-    /// The modules that are told of updates; none for variables.
-    std::vector<std::shared_ptr<UpdateObserver>> modules;
-    /// Makes an optimizer of the user's class, and the one that users see.
-    Factory factory;
-    Factory front_factory;
-    /// Whether the optimizer treats every element of a parameter alone.
-    bool elementwise = false;
-    Gradients gradients = Gradients::Sum;
-  };
+  using Groups = OptimizerSetup::Groups;
+  using Factory = OptimizerSetup::Factory;
+  using Setup = OptimizerSetup;
 
   explicit OptimizerCore(Setup setup);
   ~OptimizerCore();
@@ -78,8 +44,8 @@ class LOCKSTEP_API OptimizerCore {
   /// the norm they had.
   double clip_gradients(double max_norm);
 
-  /// Throws inside one of several replicas, which would each do what is to be done once.
-  void check_outside_of_replicas(const char* operation) const;
+  /// Outside of replicas, or in a merge function: sets the learning rate of all parameter groups.
+  void set_lr(double lr);
   /// The optimizer whose parameter groups' options hold for all replicas.
   torch::optim::Optimizer& front();
   StrategyImpl& strategy() const;
@@ -88,6 +54,9 @@ class LOCKSTEP_API OptimizerCore {
 
  private:
   struct State;
+
+  /// Throws inside one of several replicas, which would each do what is to be done once.
+  void check_outside_of_replicas(const char* operation) const;
 
   std::shared_ptr<State> state_;
 };

@@ -24,7 +24,7 @@ void bump_versions_of(const std::vector<at::Tensor>& tensors) {
 
 }  // namespace
 
-std::vector<ReplicaParameters> parameters_of_replicas(const OptimizerCore::Setup& setup) {
+std::vector<ReplicaParameters> parameters_of_replicas(const OptimizerSetup& setup) {
   std::vector<ReplicaParameters> replicas(setup.groups.size());
   for (size_t r = 0; r < replicas.size(); ++r) {
     ReplicaParameters& replica = replicas[r];
@@ -55,8 +55,9 @@ OptimizerReplica::OptimizerReplica(int index_, const StrategyImpl& strategy, con
       tables(prototype, tensors.stored, plan.groups, scope),
       whole(make_whole_update({strategy, index, tensors, plan.groups, methods, prototype, *exchange})),
       reduced(tensors.parameters, share_of_sums(strategy, index, averages)),
-      writes(strategy.parameter_writes(),
-             strategy.num_replicas_in_sync() > 1 ? tensors.parameters : std::vector<at::Tensor>()) {}
+      writes(strategy.parameter_writes(), strategy.num_replicas_in_sync() > 1 || tensors.stored_once
+                                              ? tensors.parameters
+                                              : std::vector<at::Tensor>()) {}
 
 void OptimizerReplica::make_dense_where_needed() {
   for (size_t p = 0; p < tensors.parameters.size(); ++p) {
@@ -81,6 +82,25 @@ void OptimizerReplica::store_updated(const ReplicaGradients& published, const st
 void OptimizerReplica::bump_versions() const {
   bump_versions_of(tensors.parameters);
   if (tensors.stored_once) bump_versions_of(tensors.stored);
+}
+
+void OptimizerReplica::note_gradients() {
+  earlier_gradients.clear();
+  for (const at::Tensor& parameter : tensors.parameters) {
+    earlier_gradients.push_back(parameter.grad().defined() ? parameter.grad().unsafeGetTensorImpl() : nullptr);
+  }
+}
+
+void OptimizerReplica::check_gradients_are_of_this_run() const {
+  for (size_t p = 0; p < earlier_gradients.size(); ++p) {
+    const at::Tensor& gradient = tensors.parameters[p].grad();
+    const bool is_earlier = gradient.defined() && gradient.unsafeGetTensorImpl() == earlier_gradients[p];
+    LOCKSTEP_CHECK_VALUE(!is_earlier || reduced.is_sum(p),
+                         "[optimizer] with Gradients::Mean, gradients of several runs cannot be accumulated, because ",
+                         "each run has its own rows: parameter=", tensors.name(p),
+                         "; reduce them in the run that computes them, call zero_grad() first, or sum them with ",
+                         "average_loss");
+  }
 }
 
 void OptimizerReplica::drop_gradients() {

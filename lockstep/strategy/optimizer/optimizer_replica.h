@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "lockstep/strategy/optimizer/exchange/gradient_exchange.h"
-#include "lockstep/strategy/optimizer/optimizer_core.h"
+#include "lockstep/strategy/optimizer/optimizer_setup.h"
 #include "lockstep/strategy/optimizer/parameter_writes.h"
 #include "lockstep/strategy/optimizer/update/optimizer_prototype.h"
 #include "lockstep/strategy/optimizer/update/rows/table_updates.h"
@@ -16,7 +16,7 @@
 namespace lockstep::detail {
 
 /// Returns the tensors of each replica. Throws if their numbers differ.
-std::vector<ReplicaParameters> parameters_of_replicas(const OptimizerCore::Setup& setup);
+std::vector<ReplicaParameters> parameters_of_replicas(const OptimizerSetup& setup);
 
 /// What one replica's thread works with.
 struct OptimizerReplica {
@@ -32,6 +32,10 @@ struct OptimizerReplica {
   /// Tells autograd that parameters were written, which it cannot see.
   void bump_versions() const;
   void drop_gradients();
+  /// Notes the gradients that are there when a run begins.
+  void note_gradients();
+  /// Throws if one of them has been added to: its rows are not known.
+  void check_gradients_are_of_this_run() const;
 
   const int index;
   const ReplicaParameters& tensors;
@@ -43,6 +47,8 @@ struct OptimizerReplica {
   const std::unique_ptr<WholeUpdate> whole;
   ReducedGradients reduced;
   OptimizerWrites writes;
+  /// The gradients that were there when the run began. Compared only.
+  std::vector<const c10::TensorImpl*> earlier_gradients;
 };
 
 }  // namespace lockstep::detail

@@ -79,7 +79,7 @@ void add_parameters(const std::vector<ReplicaParameters>& replicas, size_t repli
   for (size_t p = 0; p < replicas[replica].parameters.size(); ++p) {
     const bool is_held = std::any_of(replicas.begin(), replicas.end(),
                                      [&](const ReplicaParameters& of_replica) { return has_copy(of_replica, p); });
-    if (!is_held) continue;
+    if (!is_held || !replicas[replica].parameters[p].requires_grad()) continue;
     held.push_back({"parameter " + parameter_name(replicas[replica].names, p), replicas[replica].parameters[p]});
   }
 }

@@ -30,7 +30,7 @@ using HeldTensors = std::vector<HeldTensor>;
 /// Returns the name of a parameter, or its number.
 std::string parameter_name(const std::vector<std::string>& names, size_t parameter);
 
-/// Adds the parameters of one replica, except those that all replicas read from the same memory.
+/// Adds the parameters of one replica that need gradients, except those that all replicas read from the same memory.
 LOCKSTEP_API void add_parameters(const std::vector<ReplicaParameters>& replicas, size_t replica, HeldTensors& held);
 
 /// Throws if a parameter is one tensor for several replicas, which then was not made for them: all would add their

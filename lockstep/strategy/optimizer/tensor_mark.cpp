@@ -33,9 +33,9 @@ void TensorMark::take(const at::Tensor& tensor) {
   if (tensor.sizes() != at::IntArrayRef(sizes_)) sizes_ = tensor.sizes().vec();
 }
 
-bool TensorMark::is_of(const at::Tensor& tensor) const {
-  return version_of(tensor) == version_ && storage_identity(tensor) == storage_ && tensor.scalar_type() == dtype_ &&
-         tensor.sizes() == at::IntArrayRef(sizes_);
+bool TensorMark::is_of(const at::Tensor& tensor, uint32_t known_writes) const {
+  return version_of(tensor) == version_ + known_writes && storage_identity(tensor) == storage_ &&
+         tensor.scalar_type() == dtype_ && tensor.sizes() == at::IntArrayRef(sizes_);
 }
 
 }  // namespace lockstep::detail

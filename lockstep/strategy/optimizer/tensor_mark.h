@@ -26,12 +26,13 @@ uint32_t version_of(const at::Tensor& tensor);
 class TensorMark {
  public:
   void take(const at::Tensor& tensor);
-  bool is_of(const at::Tensor& tensor) const;
+  /// `known_writes` since then do not count.
+  bool is_of(const at::Tensor& tensor, uint32_t known_writes = 0) const;
 
  private:
   uint32_t version_ = 0;
   at::ScalarType dtype_ = at::ScalarType::Undefined;
-  /// Compared only: another tensor may have it by now.
+  /// Compared only: another tensor may have it.
   const c10::StorageImpl* storage_ = nullptr;
   std::vector<int64_t> sizes_;
 };

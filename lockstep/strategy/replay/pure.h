@@ -12,6 +12,7 @@
 #include "lockstep/base/nest.h"
 #include "lockstep/strategy/replay/step_replay.h"
 #include "lockstep/strategy/run_replicas.h"
+#include "lockstep/strategy/run_rows.h"
 #include "lockstep/value/regroup.h"
 
 namespace lockstep {
@@ -70,8 +71,8 @@ inline constexpr bool kUnpacksOnly<F, std::tuple<Only>> = kUnpacksArgument<F, On
 /// `fn` must depend on its arguments and on state on the devices (variables, modules, optimizers) only: no printing, no
 /// counters, no branches on values, no random numbers but LibTorch's. A strategy that compiles calls it until two calls
 /// did the same; then it only starts the compiled program. Arguments are moved to the replicas' devices. Modes of
-/// modules
-/// (`eval()`) and options of optimizers may change between calls. Other strategies call the function every time.
+/// modules (`eval()`) and options of optimizers may change between calls. Other strategies call the function every
+/// time.
 ///
 ///     auto step = strategy.pure([&](torch::Tensor x, torch::Tensor y) { ... return loss; });
 ///     for (auto [x, y] : batches) total += strategy.reduce("sum", step(x, y));
@@ -92,8 +93,10 @@ class PureStep {
     std::vector<Own> own;
     detail::StepReplay::Tensors arguments;
     std::string others;
+    rows_.clear();
     for (int replica = 0; replica < detail::num_local_replicas(*strategy_); ++replica) {
       own.emplace_back(select(replica, args)...);
+      rows_.push_back(detail::rows_of(replica, args...));
       detail::Leaves leaves;
       std::apply([&](const auto&... each) { (leaves.add(each), ...); }, own.back());
       if (!leaves.unknown.empty()) replay_->refuse("an argument is neither tensor nor number: " + leaves.unknown);
@@ -115,7 +118,8 @@ class PureStep {
 
  private:
   template <class Own>
-  decltype(auto) call_one(Own& own) {
+  decltype(auto) call_one(Own& own, std::optional<int64_t> num_rows) {
+    const detail::RowsOfBatchScope rows(num_rows);
     if constexpr (detail::kUnpacksOnly<F&, Own>) {
       return std::apply(fn_, std::get<0>(own));
     } else {
@@ -125,16 +129,17 @@ class PureStep {
 
   template <class Own>
   auto call(std::vector<Own>& own, const detail::StepReplay::Tensors& arguments, const std::string& others) {
-    using Result = std::remove_cvref_t<decltype(call_one(own[0]))>;
+    using Result = std::remove_cvref_t<decltype(call_one(own[0], std::nullopt))>;
     detail::StepReplay::Tensors tensors;
     if constexpr (std::is_void_v<Result>) {
       if (replay_->replay(arguments, others, tensors)) return;
-      run(own, arguments, others, [&](int replica) { call_one(own[replica]); });
+      run(own, arguments, others, [&](int replica) { call_one(own[replica], rows_[replica]); });
       replay_->end_run(detail::StepReplay::Tensors(own.size()));
     } else {
       if (replay_->replay(arguments, others, tensors)) return regrouped<Result>(structure<Result>(), tensors);
       std::vector<std::optional<Result>> results(own.size());
-      run(own, arguments, others, [&](int replica) { results[replica].emplace(call_one(own[replica])); });
+      run(own, arguments, others,
+          [&](int replica) { results[replica].emplace(call_one(own[replica], rows_[replica])); });
       detail::Leaves leaves;
       for (const auto& result : results) {
         leaves.tensors.clear();
@@ -190,6 +195,8 @@ class PureStep {
   std::shared_ptr<detail::StrategyImpl> strategy_;
   F fn_;
   std::shared_ptr<detail::StepReplay> replay_;
+  /// The rows of each replica's batch in the present call.
+  std::vector<std::optional<int64_t>> rows_;
   /// A result of the function without its tensors.
   std::shared_ptr<const void> structure_;
 };

@@ -1,5 +1,8 @@
 #include "lockstep/strategy/optimizer/exchange/reduced_gradients.h"
 
+#include <mutex>
+#include <unordered_map>
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/div.h>
 #include <c10/util/intrusive_ptr.h>
@@ -17,32 +20,27 @@ using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensor
 
 }  // namespace
 
-struct ReducedGradients::State {
-  struct Entry {
-    /// Weak: it keeps the identity of the gradient, not its memory.
-    std::optional<WeakTensor> sum;
-    bool used = false;
-    /// The node that adds to the gradient, with our hook. A parameter has only a weak reference to it.
-    GradientAccumulator accumulator;
-  };
-
-  std::vector<at::Tensor> parameters;
+/// What is known of the gradient of a parameter, for all optimizers of the parameter. One replica uses it.
+struct ReducedGradients::Entry {
+  at::Tensor parameter;
+  /// Weak: it keeps the identity of the gradient, not its memory.
+  std::optional<WeakTensor> sum;
+  /// What the replica keeps of the sum.
   SumShare share;
-  std::optional<GradientWeight> weight;
-  bool any_marked = false;
-  std::vector<Entry> entries;
+  bool used = false;
+  /// The node that adds to the gradient, with our hook. A parameter has only a weak reference to it.
+  GradientAccumulator accumulator;
 
-  bool holds_sum(size_t parameter) const {
-    const auto& sum = entries[parameter].sum;
-    const at::Tensor& gradient = parameters[parameter].grad();
+  bool holds_sum() const {
+    const at::Tensor& gradient = parameter.grad();
     return sum && gradient.defined() && sum->_unsafe_get_target() == gradient.unsafeGetTensorImpl();
   }
 
-  void take_share(size_t parameter) {
-    const bool is_sum = holds_sum(parameter);
-    entries[parameter].sum.reset();
+  void take_share() {
+    const bool is_sum = holds_sum();
+    sum.reset();
     if (!is_sum) return;
-    at::Tensor& gradient = parameters[parameter].mutable_grad();
+    at::Tensor& gradient = parameter.mutable_grad();
     if (share.kind == SumShare::Part) {
       const at::NoGradGuard no_grad;
       gradient.div_(share.num_parts);
@@ -51,6 +49,42 @@ struct ReducedGradients::State {
     }
   }
 };
+
+namespace {
+
+using Entry = ReducedGradients::Entry;
+
+/// The entries of all parameters that an optimizer has.
+class Entries {
+ public:
+  std::shared_ptr<Entry> of(const at::Tensor& parameter) {
+    const std::lock_guard lock(mutex_);
+    std::weak_ptr<Entry>& known = entries_[parameter.unsafeGetTensorImpl()];
+    std::shared_ptr<Entry> entry = known.lock();
+    if (entry) return entry;
+    entry = std::make_shared<Entry>();
+    entry->parameter = parameter;
+    known = entry;
+    if (entries_.size() > limit_) {
+      std::erase_if(entries_, [](const auto& item) { return item.second.expired(); });
+      limit_ = 2 * entries_.size() + 64;
+    }
+    return entry;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<const c10::TensorImpl*, std::weak_ptr<Entry>> entries_;
+  /// With more entries than this, those that nobody uses are dropped.
+  size_t limit_ = 64;
+};
+
+Entries& all_entries() {
+  static auto* const entries = new Entries;  // optimizers may be destroyed at the very end
+  return *entries;
+}
+
+}  // namespace
 
 namespace {
 
@@ -70,57 +104,46 @@ class BeforeAccumulation final : public torch::autograd::FunctionPreHook {
 
 }  // namespace
 
-ReducedGradients::ReducedGradients(std::vector<at::Tensor> parameters, SumShare share)
-    : state_(std::make_shared<State>()) {
-  state_->parameters = std::move(parameters);
-  state_->share = share;
-  state_->entries.resize(state_->parameters.size());
+ReducedGradients::ReducedGradients(const std::vector<at::Tensor>& parameters, SumShare share) : share_(share) {
+  for (const at::Tensor& parameter : parameters) entries_.push_back(all_entries().of(parameter));
 }
 
 ReducedGradients::~ReducedGradients() = default;
 
 bool ReducedGradients::is_sum(size_t parameter) const {
-  const State::Entry& entry = state_->entries[parameter];
-  if (!entry.sum || !state_->parameters[parameter].grad().defined()) return false;
-  const bool is_same = state_->holds_sum(parameter);
+  const Entry& entry = *entries_[parameter];
+  if (!entry.sum || !entry.parameter.grad().defined()) return false;
+  const bool is_same = entry.holds_sum();
   LOCKSTEP_CHECK_VALUE(is_same || entry.used, "[optimizer] the gradient of a parameter was replaced by another tensor ",
-                       "after it was reduced: parameter=", parameter, ", shape=", state_->parameters[parameter].sizes(),
+                       "after it was reduced: parameter=", parameter, ", shape=", entry.parameter.sizes(),
                        "; write to the reduced gradient in place, or call zero_grad() before a new gradient is set");
   return is_same;
 }
 
 void ReducedGradients::mark(size_t parameter) {
-  State::Entry& entry = state_->entries[parameter];
-  const at::Tensor& tensor = state_->parameters[parameter];
-  state_->any_marked = true;
+  Entry& entry = *entries_[parameter];
+  const at::Tensor& tensor = entry.parameter;
   entry.used = false;
+  entry.share = share_;
   entry.sum = WeakTensor(tensor.grad().getIntrusivePtr());
   if (!tensor.requires_grad() || !tensor.is_leaf()) return;
   // Another dtype or device of the parameter has another accumulator.
   auto accumulator = torch::autograd::impl::grad_accumulator(tensor);
   if (accumulator == entry.accumulator) return;
-  accumulator->add_pre_hook(std::make_unique<BeforeAccumulation>([weak = std::weak_ptr(state_), parameter] {
-    if (const auto state = weak.lock()) state->take_share(parameter);
+  accumulator->add_pre_hook(std::make_unique<BeforeAccumulation>([weak = std::weak_ptr(entries_[parameter])] {
+    if (const auto shared = weak.lock()) shared->take_share();
   }));
   entry.accumulator = std::move(accumulator);
 }
 
-void ReducedGradients::take_share(size_t parameter) { state_->take_share(parameter); }
-
-void ReducedGradients::set_weight(std::optional<GradientWeight> weight) { state_->weight = std::move(weight); }
-
-const std::optional<GradientWeight>& ReducedGradients::weight() const { return state_->weight; }
-
-bool ReducedGradients::any_marked() const { return state_->any_marked; }
+void ReducedGradients::take_share(size_t parameter) { entries_[parameter]->take_share(); }
 
 void ReducedGradients::set_used() {
-  for (State::Entry& entry : state_->entries) entry.used = true;
+  for (const auto& entry : entries_) entry->used = true;
 }
 
 void ReducedGradients::clear() {
-  if (!state_->any_marked) return;
-  state_->any_marked = false;
-  for (State::Entry& entry : state_->entries) entry.sum.reset();
+  for (const auto& entry : entries_) entry->sum.reset();
 }
 
 }  // namespace lockstep::detail

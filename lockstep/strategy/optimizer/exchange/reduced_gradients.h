@@ -34,7 +34,8 @@ struct GradientWeight {
 /// that the next reduction counts the sum once.
 class LOCKSTEP_API ReducedGradients {
  public:
-  ReducedGradients(std::vector<at::Tensor> parameters, SumShare share);
+  /// `share` is what the replica keeps of the sums that it marks.
+  ReducedGradients(const std::vector<at::Tensor>& parameters, SumShare share);
   ~ReducedGradients();
   ReducedGradients(const ReducedGradients&) = delete;
   ReducedGradients& operator=(const ReducedGradients&) = delete;
@@ -48,19 +49,20 @@ class LOCKSTEP_API ReducedGradients {
   void take_share(size_t parameter);
 
   /// Sets what gradients are multiplied by before they are summed; nothing if they have their weight already.
-  void set_weight(std::optional<GradientWeight> weight);
-  const std::optional<GradientWeight>& weight() const;
+  void set_weight(std::optional<GradientWeight> weight) { weight_ = std::move(weight); }
+  const std::optional<GradientWeight>& weight() const { return weight_; }
 
-  /// Whether a gradient was marked since the last `clear`. Equal on all replicas, which mark and clear together.
-  bool any_marked() const;
   /// An update has used the sums.
   void set_used();
   /// The gradients are gone.
   void clear();
 
+  struct Entry;
+
  private:
-  struct State;
-  std::shared_ptr<State> state_;
+  std::vector<std::shared_ptr<Entry>> entries_;
+  SumShare share_;
+  std::optional<GradientWeight> weight_;
 };
 
 }  // namespace lockstep::detail

@@ -17,7 +17,7 @@ class PlannedParameters {
   explicit PlannedParameters(const ReplicaParameters& replica);
 
   size_t size() const { return planned_.size(); }
-  /// Whether the plan still holds for the parameters.
+  /// Whether the plan holds for the parameters.
   bool fit(const ReplicaParameters& now) const;
   /// Throws, with the name of the parameter, if it does not.
   void check(const ReplicaParameters& now, const UpdateMethods& methods) const;
