@@ -323,6 +323,81 @@ TEST_P(GradientsTest, MeanOfUnevenBatchesIsTheMeanOfAllRows) {
   }
 }
 
+TEST_P(GradientsTest, SumsAreKnownToAllOptimizersOfAParameter) {
+  torch::manual_seed(3);
+  Mlp plain;
+  torch::optim::SGD reference(plain->parameters(), 0.1);
+  torch::manual_seed(3);
+  auto scope = strategy.scope();
+  auto model = module<Mlp>();
+  auto clips = optimizer<torch::optim::SGD>(model, 0.1);
+  auto steps = optimizer<torch::optim::SGD>(model, 0.1);
+  for (int step = 0; step < 3; ++step) {
+    reference.zero_grad();
+    torch::nll_loss(plain->forward(x), y).backward();
+    torch::nn::utils::clip_grad_norm_(plain->parameters(), 0.05);
+    reference.step();
+    run([&](const torch::Tensor& a, const torch::Tensor& b) {
+      clips.zero_grad();
+      loss_of(model->forward(a), b).backward();
+      clips.clip_grad_norm(0.05);
+      steps.step();
+    });
+  }
+  expect_equal(model, plain->parameters());
+}
+
+TEST_P(GradientsTest, PureStepsWeighRowsToo) {
+  torch::manual_seed(3);
+  Mlp plain;
+  torch::optim::SGD reference(plain->parameters(), 0.1);
+  torch::manual_seed(3);
+  auto scope = strategy.scope();
+  auto model = module<Mlp>();
+  auto sgd = optimizer<torch::optim::SGD>(model, 0.1, {.gradients = Gradients::Mean});
+  auto pure = strategy.pure(
+      [&](const torch::Tensor& a, const torch::Tensor& b) { sgd.minimize(torch::nll_loss(model->forward(a), b)); });
+  for (int step = 0; step < 4; ++step) {
+    const torch::Tensor images = x.slice(0, 0, step == 1 ? 12 : 11), labels = y.slice(0, 0, images.size(0));
+    reference.zero_grad();
+    torch::nll_loss(plain->forward(images), labels).backward();
+    reference.step();
+    pure(split(named, images), split(named, labels));
+  }
+  expect_equal(model, plain->parameters());
+}
+
+TEST_P(GradientsTest, MeansAreNotAccumulatedOverRuns) {
+  if (named.replicas == 1) GTEST_SKIP() << "one replica";
+  if (named.has_workers()) GTEST_SKIP() << "several processes: the error may end the job before others have begun";
+  auto scope = strategy.scope();
+  auto model = module<Mlp>();
+  auto sgd = optimizer<torch::optim::SGD>(model, 0.1, {.gradients = Gradients::Mean});
+  run([&](const torch::Tensor& a, const torch::Tensor& b) { torch::nll_loss(model->forward(a), b).backward(); });
+  const std::string error = error_of([&](const torch::Tensor& a, const torch::Tensor& b) {
+    torch::nll_loss(model->forward(a), b).backward();
+    sgd.step();
+  });
+  EXPECT_THAT(error, AllOf(HasSubstr("first.weight"), HasSubstr("zero_grad()")));
+  EXPECT_EQ(error_of([&](const torch::Tensor& a, const torch::Tensor& b) {
+              sgd.zero_grad();
+              torch::nll_loss(model->forward(a), b).backward();
+              sgd.step();
+            }),
+            "no error");
+}
+
+TEST_P(GradientsTest, LearningRatesMayChangeInAMergeFunction) {
+  auto scope = strategy.scope();
+  auto model = module<Mlp>();
+  auto sgd = optimizer<torch::optim::SGD>(model, 0.1);
+  run([&](const torch::Tensor& a, const torch::Tensor& b) {
+    sgd.minimize(loss_of(model->forward(a), b));
+    get_replica_context().merge_call([&](const Strategy&) { sgd.set_lr(0.05); });
+  });
+  EXPECT_EQ(sgd->param_groups()[0].options().get_lr(), 0.05);
+}
+
 TEST_P(GradientsTest, MeanLossesAreReportedOnce) {
   std::vector<std::string> lines;
   log::set_sink([&](log::Level, std::string_view line) { lines.emplace_back(line); });

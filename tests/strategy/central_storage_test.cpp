@@ -1,6 +1,7 @@
 // Central storage beyond the conformance suite: the device of parameters, and that each is stored once.
 
 #include <fstream>
+#include <mutex>
 #include <set>
 #include <sstream>
 #include <unistd.h>
@@ -235,6 +236,25 @@ TEST_F(CentralStorageTest, ATableFromOutsideIsCopiedOnce) {
   EXPECT_LT(resident_bytes() - before, kBytes * 3 / 2);
   EXPECT_EQ(table[7][0].item<float>(), 1) << "the tensor outside is not written";
   EXPECT_EQ(model.replica(3).weight[7][0].item<float>(), -1);
+}
+
+TEST_F(CentralStorageTest, AnOptimizerThatWasLeftUnconvertedIsFound) {
+  const auto strategy = central(2);
+  const auto scope = strategy.scope();
+  auto model = module<torch::nn::Linear>(3, 3);
+  std::mutex one_at_a_time;
+  std::string error;
+  try {
+    strategy.run([&] {
+      const std::lock_guard lock(one_at_a_time);
+      torch::optim::SGD sgd(model->parameters(), 0.1);
+      model(torch::ones({1, 3})).sum().backward();
+      sgd.step();
+    });
+  } catch (const c10::ValueError& thrown) {
+    error = thrown.what_without_backtrace();
+  }
+  EXPECT_THAT(error, AllOf(HasSubstr("parameter=weight"), HasSubstr("torch::optim")));
 }
 
 TEST_F(CentralStorageTest, ParametersAreNotWrittenByReplicas) {

@@ -184,8 +184,9 @@ Module<M> module(const Args&... args) {
 
 /// Makes a module from a function that is called once for each replica and returns its module, with the same parameters
 /// and buffers each time: `module_from([] { return torch::nn::Sequential(...); })`. Inside the function other modules
-/// of the strategy are those of the same replica, so that a weight can be tied to theirs. A tensor from outside that it
-/// registers in a class of its own must be a copy: `register_parameter("w", table.detach().clone())`.
+/// of the strategy are those of the same replica, so that a weight can be tied to theirs; under central storage that is
+/// an error. A tensor from outside that it registers in a class of its own must be a copy:
+/// `register_parameter("w", table.detach().clone())`.
 template <class F>
 auto module_from(F&& factory) {
   using Made = std::remove_cvref_t<std::invoke_result_t<F&>>;

@@ -13,6 +13,7 @@
 #include "lockstep/strategy/aten_overrides/skip_draws.h"
 #include "lockstep/strategy/optimizer/module_changes.h"
 #include "lockstep/strategy/optimizer/module_structure.h"
+#include "lockstep/strategy/optimizer/parameter_writes.h"
 #include "lockstep/strategy/optimizer/replica_separation.h"
 #include "lockstep/strategy/strategy_impl.h"
 
@@ -56,6 +57,10 @@ std::vector<CentralTensor> store_once(const StrategyImpl& strategy, const Module
   }
   std::vector<CentralTensor> stored;
   for (const at::Tensor& parameter : distinct(first.parameters())) {
+    LOCKSTEP_CHECK_VALUE(!strategy.parameter_writes().knows(parameter),
+                         "[module] a parameter that is stored once belongs to one module: shape=", parameter.sizes(),
+                         ", strategy=", strategy.type_name(),
+                         "; make one module that has both, or use MirroredStrategy");
     const bool is_table = tables.count(parameter.unsafeGetTensorImpl()) > 0;
     stored.emplace_back(strategy, parameter, is_table ? CentralTensor::Use::SingleRows : CentralTensor::Use::Whole);
   }

@@ -103,6 +103,7 @@ struct OptimizerCore::State final : RunObserver {
   void backward(OptimizerReplica& replica, const at::Tensor& loss);
   void reduce(OptimizerReplica& replica) const;
   void update(OptimizerReplica& replica);
+  void update_parameters(OptimizerReplica& replica);
   void update_published(OptimizerReplica& replica, const AllGradients& all, const std::vector<char>& present,
                         ParameterRange segment) const;
   void update_from_sums(OptimizerReplica& replica, const std::vector<char>& present,
@@ -310,12 +311,8 @@ void OptimizerCore::State::update_from_sums(OptimizerReplica& replica, const std
   if (any_replicated) replica.whole->step();
 }
 
-void OptimizerCore::State::update(OptimizerReplica& replica) {
+void OptimizerCore::State::update_parameters(OptimizerReplica& replica) {
   const OptimizerWrites::Scope counted(replica.writes);
-  check_plan(replica);
-  check_before_first_step(replica.index);
-  has_stepped = true;
-  for (const auto& module : modules) module->before_update(replica.index);
   replica.make_dense_where_needed();
   if (!replica.scope.reaches_all) replica.exchange->reduce(replica.reduced);
   std::vector<char> present;
@@ -336,6 +333,14 @@ void OptimizerCore::State::update(OptimizerReplica& replica) {
   replica.exchange->finish_step(present);
   replica.reduced.set_used();
   replica.bump_versions();
+}
+
+void OptimizerCore::State::update(OptimizerReplica& replica) {
+  check_plan(replica);
+  check_before_first_step(replica.index);
+  has_stepped = true;
+  for (const auto& module : modules) module->before_update(replica.index);
+  update_parameters(replica);
   for (const auto& module : modules) module->after_update(replica.index);
   check.count_step(replica.index);
 }
@@ -381,11 +386,11 @@ at::Tensor OptimizerCore::step(const std::function<at::Tensor()>& closure) {
   const comm::CollectiveOwnerScope owner(state_->owner("step"));
   LOCKSTEP_CHECK_IMPLEMENTED(num_sharded() == 0, "[optimizer step] a closure is for optimizers that evaluate the loss ",
                              "several times, such as LBFGS; call backward() and step()");
-  const OptimizerWrites::Scope counted(replica.writes);
   state_->check_plan(replica);
   state_->check_before_first_step(replica.index);
   state_->has_stepped = true;
   for (const auto& module : state_->modules) module->before_update(replica.index);
+  std::optional<OptimizerWrites::Scope> counted(replica.writes);
   at::Tensor loss = replica.whole->step([&] {
     replica.reduced.set_used();
     at::Tensor loss_here = closure();
@@ -397,6 +402,8 @@ at::Tensor OptimizerCore::step(const std::function<at::Tensor()>& closure) {
     return state_->strategy->group(replica.index).all_reduce(loss_here, ReduceOp::Sum);
   });
   replica.reduced.set_used();
+  replica.bump_versions();
+  counted.reset();
   state_->check.count_step(replica.index);
   for (const auto& module : state_->modules) module->after_update(replica.index);
   return loss;

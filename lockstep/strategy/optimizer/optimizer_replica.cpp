@@ -87,14 +87,15 @@ void OptimizerReplica::bump_versions() const {
 void OptimizerReplica::note_gradients() {
   earlier_gradients.clear();
   for (const at::Tensor& parameter : tensors.parameters) {
-    earlier_gradients.push_back(parameter.grad().defined() ? parameter.grad().unsafeGetTensorImpl() : nullptr);
+    earlier_gradients.emplace_back(parameter.grad().getIntrusivePtr());
   }
 }
 
 void OptimizerReplica::check_gradients_are_of_this_run() const {
   for (size_t p = 0; p < earlier_gradients.size(); ++p) {
     const at::Tensor& gradient = tensors.parameters[p].grad();
-    const bool is_earlier = gradient.defined() && gradient.unsafeGetTensorImpl() == earlier_gradients[p];
+    const bool is_earlier =
+        gradient.defined() && gradient.unsafeGetTensorImpl() == earlier_gradients[p]._unsafe_get_target();
     LOCKSTEP_CHECK_VALUE(!is_earlier || reduced.is_sum(p),
                          "[optimizer] with Gradients::Mean, gradients of several runs cannot be accumulated, because ",
                          "each run has its own rows: parameter=", tensors.name(p),

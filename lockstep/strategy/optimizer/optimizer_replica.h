@@ -47,8 +47,8 @@ struct OptimizerReplica {
   const std::unique_ptr<WholeUpdate> whole;
   ReducedGradients reduced;
   OptimizerWrites writes;
-  /// The gradients that were there when the run began. Compared only.
-  std::vector<const c10::TensorImpl*> earlier_gradients;
+  /// The gradients that were there when the run began.
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> earlier_gradients;
 };
 
 }  // namespace lockstep::detail

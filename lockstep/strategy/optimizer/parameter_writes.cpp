@@ -17,6 +17,12 @@ ParameterWrites::Count ParameterWrites::of(const at::Tensor& parameter) {
   return count;
 }
 
+bool ParameterWrites::knows(const at::Tensor& parameter) {
+  const std::lock_guard lock(mutex_);
+  const auto found = counts_.find(parameter.unsafeGetTensorImpl());
+  return found != counts_.end() && !found->second.expired();
+}
+
 OptimizerWrites::OptimizerWrites(ParameterWrites& writes, const std::vector<at::Tensor>& parameters) {
   for (const at::Tensor& parameter : parameters) parameters_.push_back({parameter, writes.of(parameter)});
 }

@@ -26,6 +26,8 @@ class LOCKSTEP_API ParameterWrites {
 
   /// Returns the count of a parameter, which modules and optimizers share.
   Count of(const at::Tensor& parameter);
+  /// Whether a module or an optimizer has the count of a parameter.
+  bool knows(const at::Tensor& parameter);
   /// Numbers the modules of the strategy.
   uint64_t next_module() { return num_modules_.fetch_add(1); }
 

@@ -41,7 +41,6 @@ struct ParameterRange {
   bool contains(size_t parameter) const { return begin <= parameter && parameter < end; }
 };
 
-
 /// Waits until the calling thread's stream has finished; does nothing for CPUs.
 void wait_for_stream(c10::Device device);
 
