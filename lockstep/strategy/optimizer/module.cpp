@@ -75,8 +75,10 @@ struct ModuleReplicas::State final : RunObserver, UpdateObserver {
   size_t first_modes = 0;
   /// Collectives of workers match those for the same module only.
   uint64_t number = 0;
-  /// For each local replica: whether parameters were updated in this run.
-  std::vector<char> updated;
+  /// Whether each submodule has buffers of its own.
+  std::vector<char> has_buffers;
+  /// Whether buffers are brought together at the end of this run.
+  bool ends_with_equal_buffers = false;
 
   /// Whether each submodule trains: its computation depends on it.
   size_t fingerprint() const override {
@@ -86,8 +88,10 @@ struct ModuleReplicas::State final : RunObserver, UpdateObserver {
   }
 
   uint64_t before_run() override {
+    bool trains = false;
     for (size_t i = 0; i < submodules[0].size(); ++i) {
       const bool on = submodules[0][i]->is_training();
+      trains = trains || (on && has_buffers[i] != 0);
       for (size_t replica = 1; replica < submodules.size(); ++replica) {
         if (submodules[replica][i]->is_training() != on) submodules[replica][i]->train(on);
       }
@@ -95,7 +99,8 @@ struct ModuleReplicas::State final : RunObserver, UpdateObserver {
     carry_changes();
     if (stored_writes) stored_writes->begin_run();
     if (buffers) buffers->begin_run();
-    std::fill(updated.begin(), updated.end(), 0);
+    // Workers may evaluate different numbers of batches.
+    ends_with_equal_buffers = buffers && (trains || strategy->num_workers() == 1);
     const size_t modes = fingerprint();
     return strategy->num_workers() == 1 ? 0 : outside_changes ^ (modes == first_modes ? 0 : modes);
   }
@@ -112,13 +117,12 @@ struct ModuleReplicas::State final : RunObserver, UpdateObserver {
   }
 
   void after_update(int replica) override {
-    updated[static_cast<size_t>(replica)] = 1;
     if (stored_writes) stored_writes->after_update(replica);
     bring_buffers_together(replica);
   }
 
   std::vector<std::pair<std::string, at::Tensor>> equal_buffers(int replica) const override {
-    return ends_with_equal_buffers(replica) ? buffers->equal_buffers(replica) : NamedTensors();
+    return ends_with_equal_buffers ? buffers->equal_buffers(replica) : NamedTensors();
   }
 
   void begin_replica(int replica) override {
@@ -128,12 +132,7 @@ struct ModuleReplicas::State final : RunObserver, UpdateObserver {
   void end_replica(int replica) override {
     if (writes) writes->end_replica(replica);
     if (stored_writes) stored_writes->end_of_replica(replica);
-    if (ends_with_equal_buffers(replica)) bring_buffers_together(replica);
-  }
-
-  /// Workers may evaluate different numbers of batches.
-  bool ends_with_equal_buffers(int replica) const {
-    return buffers && (strategy->num_workers() == 1 || updated[static_cast<size_t>(replica)] != 0);
+    if (ends_with_equal_buffers) bring_buffers_together(replica);
   }
 
   void bring_buffers_together(int replica) {
@@ -168,8 +167,10 @@ ModuleReplicas::ModuleReplicas(const Factory& factory) : state_(std::make_shared
   state_->number = strategy.next_module();
   state_->modules = std::move(made.modules);
   state_->central = std::move(made.central);
-  state_->updated.resize(state_->modules.size());
   for (const auto& module : state_->modules) state_->submodules.push_back(module->modules());
+  for (const auto& submodule : state_->submodules[0]) {
+    state_->has_buffers.push_back(submodule->buffers(/*recurse=*/false).empty() ? 0 : 1);
+  }
   state_->first_modes = state_->fingerprint();
   const bool is_central = strategy.parameter_device() != nullptr;
   if (strategy.num_replicas_in_sync() > 1) {

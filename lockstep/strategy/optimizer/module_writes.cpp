@@ -171,9 +171,8 @@ void ModuleWrites::compare_with_other_workers(const HeldTensors& held, const std
     }
     others_come_ = true;
   } catch (const CollectiveError&) {
-    if (job.failure() != nullptr) throw;
     others_come_ = false;
-    return;
+    return;  // also where the job has failed: the next collective says how
   } catch (const c10::ValueError&) {
     return;  // the first worker stores no more values
   }
