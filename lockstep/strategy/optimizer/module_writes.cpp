@@ -9,6 +9,9 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/hash.h"
 #include "lockstep/base/log.h"
+#include "lockstep/comm/collective_call.h"
+#include "lockstep/comm/diagnostics/worker_error.h"
+#include "lockstep/comm/job/job.h"
 #include "lockstep/strategy/strategy_impl.h"
 #include "lockstep/strategy/workers.h"
 
@@ -172,7 +175,12 @@ void ModuleWrites::compare_with_other_workers(const HeldTensors& held, const std
     others_come_ = true;
   } catch (const CollectiveError&) {
     others_come_ = false;
-    return;  // also where the job has failed: the next collective says how
+    // What another worker has found ends this one, too. Of a lost worker the next collective says more.
+    const comm::JobFailure* const failure = job.failure();
+    if (failure == nullptr || failure->kind != comm::JobFailure::Kind::Failed) return;
+    comm::CollectiveCall call;
+    call.operation = "comparison of workers";
+    comm::throw_worker_failure(*failure, call, job.worker(), strategy_.workers()->name());
   } catch (const c10::ValueError&) {
     return;  // the first worker stores no more values
   }
