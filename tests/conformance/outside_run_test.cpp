@@ -192,8 +192,7 @@ TEST_P(OutsideRunTest, OwnInitializationAndFrozenLayersReachAllReplicas) {
 
 TEST_P(OutsideRunTest, DifferentChangesOfWorkersAreAnError) {
   if (!named.has_workers()) GTEST_SKIP() << "one process";
-  const char* engine = std::getenv("LOCKSTEP_ENGINE");
-  if (engine != nullptr && std::string(engine) == "mpi") GTEST_SKIP() << "mpirun takes an MPI job that failed as ended";
+  if (named.is_started_by_mpirun()) GTEST_SKIP() << "mpirun takes an MPI job that failed as ended";
   {
     auto scope = strategy.scope();
     auto model = module<torch::nn::Linear>(3, 2);
@@ -330,8 +329,7 @@ TEST_P(OutsideRunTest, AverageLossCountsTheRowsOfAllReplicas) {
 
 TEST_P(OutsideRunTest, WhatWasMadeWithoutScopeIsRefused) {
   if (named.replicas == 1) GTEST_SKIP() << "one replica";
-  const char* engine = std::getenv("LOCKSTEP_ENGINE");
-  if (engine != nullptr && std::string(engine) == "mpi") GTEST_SKIP() << "mpirun takes an MPI job that failed as ended";
+  if (named.is_started_by_mpirun()) GTEST_SKIP() << "mpirun takes an MPI job that failed as ended";
   auto made_outside = module<torch::nn::Linear>(3, 2);
   auto sgd = optimizer<torch::optim::SGD>(made_outside, 0.1);
   const auto error_of = [&](const std::function<void()>& use) {
