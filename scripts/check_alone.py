@@ -106,6 +106,18 @@ def compile_alone(file, command, build, stamps):
     return f"{file}:1: does not compile alone\n{result.stderr}"
 
 
+def built_sources(build):
+    """Returns the sources that this configuration compiles: others are for another machine or another LibTorch."""
+    built = set()
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        unit = pathlib.Path(entry["file"])
+        names = [str(unit)]
+        if "Unity" in unit.parts and unit.exists():
+            names = re.findall(r'^#include "([^"]+)"', unit.read_text(), re.MULTILINE)
+        built.update(os.path.relpath(name, ROOT) for name in names)
+    return built
+
+
 def sample_of(sources, size):
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
     return sorted(sources, key=lambda source: hashlib.sha256((commit + source).encode()).digest())[:size]
@@ -133,9 +145,10 @@ def main():
             commands[header] = without_precompiled(engine_command(build, folder, library))
         else:
             commands[header] = without_precompiled(library) if files.get(header) else without_dependencies(library)
-    # Engines, and what is chosen for another machine, need what may not be here.
+    # Engines, and kernels for one kind of processor, have flags of their own.
     optional = re.compile(r"/crc32c_(x86_64|arm64)|^lockstep/comm/engines/(gloo|mpi|nccl)/|_(x86_64|aarch64|arm64)\.cpp$")
-    sources = [f for f in files if f.endswith(".cpp") and (ROOT / f).exists() and not optional.search(f)]
+    built = built_sources(build)
+    sources = [f for f in files if f.endswith(".cpp") and f in built and not optional.search(f)]
     for source in sample_of(sources, options.sources):
         commands[source] = without_dependencies(library)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -51,7 +51,8 @@ class PeerCollectivesTest : public ::testing::TestWithParam<NamedStrategy> {
         const auto alone = named.is_traced() ? together[i] : get_replica_context().all_reduce(op, own[i]);
         const auto expected = torch::full(shapes()[i], wanted, torch::kDouble).to(alone.scalar_type());
         EXPECT_TRUE(torch::equal(alone.cpu(), expected.cpu())) << op << " of " << dtype << " gave " << alone;
-        EXPECT_TRUE(torch::equal(together[i].cpu(), expected.cpu())) << op << " of " << dtype << " gave " << together[i];
+        EXPECT_TRUE(torch::equal(together[i].cpu(), expected.cpu()))
+            << op << " of " << dtype << " gave " << together[i];
         EXPECT_TRUE(torch::equal(own[i].cpu(), filled(shapes()[i], own_id() + 1, dtype).cpu())) << "it was written to";
       }
     });
@@ -167,7 +168,8 @@ TEST_P(PeerCollectivesTest, GradientsOfMeansAndGathers) {
     auto own = filled({3}, own_id() + 1, at::kDouble).requires_grad_(true);
     // Each replica uses the mean as often as its number says.
     (get_replica_context().all_reduce("mean", own) * (own_id() + 1)).sum().backward();
-    EXPECT_TRUE(torch::allclose(own.grad().cpu(), torch::full({3}, sum_of_ids() / named.replicas, torch::kDouble).cpu()));
+    EXPECT_TRUE(
+        torch::allclose(own.grad().cpu(), torch::full({3}, sum_of_ids() / named.replicas, torch::kDouble).cpu()));
 
     auto part = filled({2, 2}, own_id() + 1, at::kDouble).requires_grad_(true);
     const auto weights = torch::arange(2.0 * named.replicas, torch::kDouble).reshape({-1, 1}).to(named.device);
