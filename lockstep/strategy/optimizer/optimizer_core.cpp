@@ -20,6 +20,7 @@
 #include "lockstep/strategy/optimizer/replica_check.h"
 #include "lockstep/strategy/optimizer/update/device_optimizer.h"
 #include "lockstep/strategy/optimizer/update/planned_parameters.h"
+#include "lockstep/strategy/run_replicas.h"
 #include "lockstep/strategy/strategy_impl.h"
 
 namespace lockstep::detail {
