@@ -70,8 +70,8 @@ uint64_t CollectiveCall::fingerprint() const {
   return hash;
 }
 
-std::string CollectiveCall::describe() const {
-  std::ostringstream out;
+const char* begin_description(std::ostream& out, std::string_view operation, const CollectiveOwner& owner,
+                              ReduceOp::Kind reduce_op) {
   out << operation << '(';
   const char* separator = "";
   if (!owner.kind.empty()) {
@@ -82,6 +82,12 @@ std::string CollectiveCall::describe() const {
     out << separator << ReduceOp(reduce_op);
     separator = ", ";
   }
+  return separator;
+}
+
+std::string CollectiveCall::describe() const {
+  std::ostringstream out;
+  const char* separator = begin_description(out, operation, owner, reduce_op);
   if (!inputs.empty()) {
     out << separator;
     describe_tensor(out, inputs[0]);

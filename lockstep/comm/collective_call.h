@@ -92,4 +92,9 @@ struct LOCKSTEP_API CollectiveCall {
   std::string describe() const;
 };
 
+/// Writes how descriptions of a call begin: `all_reduce(step of optimizer 1, SUM`. Returns what separates the next
+/// part.
+const char* begin_description(std::ostream& out, std::string_view operation, const CollectiveOwner& owner,
+                              ReduceOp::Kind reduce_op);
+
 }  // namespace lockstep::comm

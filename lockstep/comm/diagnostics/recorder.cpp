@@ -179,16 +179,7 @@ std::vector<Record> Recorder::entries(int rank) const {
 
 std::string Record::describe() const {
   std::ostringstream out;
-  out << operation << '(';
-  const char* separator = "";
-  if (!owner.kind.empty()) {
-    out << owner;
-    separator = ", ";
-  }
-  if (operation.find("reduce") != std::string_view::npos) {
-    out << separator << ReduceOp(reduce_op);
-    separator = ", ";
-  }
+  const char* separator = begin_description(out, operation, owner, reduce_op);
   if (dtype != at::ScalarType::Undefined) {
     out << separator << dtype_name(dtype) << '[';
     for (size_t d = 0; d < shape.size(); ++d) out << (d == 0 ? "" : ", ") << shape[d];

@@ -185,7 +185,7 @@ ModuleReplicas::ModuleReplicas(const Factory& factory) : state_(std::make_shared
     state_->stored_writes = std::make_unique<StoredParameterWrites>(strategy, state_->modules, state_->central);
   }
   if (strategy.num_replicas_in_sync() > 1 && !is_central) {
-    state_->writes = std::make_unique<ModuleWrites>(strategy, state_->modules);
+    state_->writes = std::make_unique<ModuleWrites>(strategy, state_->modules, state_->number);
   }
   strategy.add_run_observer(state_);
 }

@@ -12,6 +12,7 @@
 #include "lockstep/comm/collective_call.h"
 #include "lockstep/comm/diagnostics/worker_error.h"
 #include "lockstep/comm/job/job.h"
+#include "lockstep/strategy/optimizer/tensor_mark.h"
 #include "lockstep/strategy/strategy_impl.h"
 #include "lockstep/strategy/workers.h"
 
@@ -45,11 +46,8 @@ const char* const kCauses =
 
 }  // namespace
 
-ModuleWrites::ModuleWrites(StrategyImpl& strategy, const Modules& modules)
-    : strategy_(strategy),
-      number_(strategy.parameter_writes().next_module()),
-      schedule_(CheckSchedule::from_environment()),
-      replicas_(modules.size()) {
+ModuleWrites::ModuleWrites(StrategyImpl& strategy, const Modules& modules, uint64_t number)
+    : strategy_(strategy), number_(number), schedule_(CheckSchedule::from_environment()), replicas_(modules.size()) {
   for (size_t r = 0; r < modules.size(); ++r) {
     std::unordered_set<const c10::TensorImpl*> seen;
     for (const auto& item : modules[r]->named_parameters()) {
@@ -62,7 +60,7 @@ ModuleWrites::ModuleWrites(StrategyImpl& strategy, const Modules& modules)
 
 void ModuleWrites::begin_replica(int replica) {
   for (Parameter& parameter : replicas_[static_cast<size_t>(replica)].parameters) {
-    parameter.before = write_count(parameter.tensor);
+    parameter.before = version_of(parameter.tensor);
     parameter.by_optimizers_before = *parameter.by_optimizers;
   }
 }
@@ -71,7 +69,7 @@ void ModuleWrites::end_replica(int replica) {
   Replica& own = replicas_[static_cast<size_t>(replica)];
   for (size_t p = 0; p < own.parameters.size(); ++p) {
     const Parameter& parameter = own.parameters[p];
-    const uint32_t writes = write_count(parameter.tensor) - parameter.before;
+    const uint32_t writes = version_of(parameter.tensor) - parameter.before;
     const uint32_t by_optimizers = *parameter.by_optimizers - parameter.by_optimizers_before;
     if (writes != by_optimizers && parameter.tensor.requires_grad()) own.written.push_back(p);
   }

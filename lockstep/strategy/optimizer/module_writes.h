@@ -26,7 +26,8 @@ class ModuleWrites {
   using Modules = std::vector<std::shared_ptr<torch::nn::Module>>;
 
   /// `modules` are those of the local replicas. All workers make the same ones in the same order.
-  ModuleWrites(StrategyImpl& strategy, const Modules& modules);
+  /// `number` is that of the module under the strategy, equal on all workers.
+  ModuleWrites(StrategyImpl& strategy, const Modules& modules, uint64_t number);
 
   /// On the thread of each replica, around its function.
   void begin_replica(int replica);

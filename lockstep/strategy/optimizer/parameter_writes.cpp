@@ -1,5 +1,7 @@
 #include "lockstep/strategy/optimizer/parameter_writes.h"
 
+#include "lockstep/strategy/optimizer/tensor_mark.h"
+
 namespace lockstep::detail {
 
 ParameterWrites::Count ParameterWrites::of(const at::Tensor& parameter) {
@@ -28,11 +30,11 @@ OptimizerWrites::OptimizerWrites(ParameterWrites& writes, const std::vector<at::
 }
 
 OptimizerWrites::Scope::Scope(OptimizerWrites& writes) : writes_(writes) {
-  for (Parameter& parameter : writes_.parameters_) parameter.before = write_count(parameter.tensor);
+  for (Parameter& parameter : writes_.parameters_) parameter.before = version_of(parameter.tensor);
 }
 
 OptimizerWrites::Scope::~Scope() {
-  for (Parameter& parameter : writes_.parameters_) *parameter.count += write_count(parameter.tensor) - parameter.before;
+  for (Parameter& parameter : writes_.parameters_) *parameter.count += version_of(parameter.tensor) - parameter.before;
 }
 
 }  // namespace lockstep::detail

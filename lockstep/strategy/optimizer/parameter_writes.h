@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -14,11 +13,6 @@
 /// Internal: how often lockstep's optimizers write parameters, so that other writes can be recognized.
 namespace lockstep::detail {
 
-/// The number of in-place writes to a tensor, as autograd counts them.
-inline uint32_t write_count(const at::Tensor& tensor) {
-  return tensor.is_inference() ? 0 : tensor.unsafeGetTensorImpl()->version_counter().current_version();
-}
-
 /// The writes of optimizers to all parameters of a strategy. Thread-safe; each count is used by one replica.
 class LOCKSTEP_API ParameterWrites {
  public:
@@ -28,11 +22,8 @@ class LOCKSTEP_API ParameterWrites {
   Count of(const at::Tensor& parameter);
   /// Whether a module or an optimizer has the count of a parameter.
   bool knows(const at::Tensor& parameter);
-  /// Numbers the modules of the strategy.
-  uint64_t next_module() { return num_modules_.fetch_add(1); }
 
  private:
-  std::atomic<uint64_t> num_modules_{0};
   std::mutex mutex_;
   std::unordered_map<const c10::TensorImpl*, std::weak_ptr<uint32_t>> counts_;
   /// With more counts than this, those that nobody uses are dropped.
