@@ -5,6 +5,7 @@
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/diagnostics/call_site.h"
 #include "lockstep/comm/exchange_group.h"
 #include "lockstep/comm/shared/arena.h"
 #include "lockstep/data/rewrites/batch_sizes.h"
@@ -240,7 +241,9 @@ void StrategyImpl::start_team(Team& team, int depth, c10::function_ref<void(int)
         const comm::OutsideChangesScope changes(outside_changes_);
         const TableLookups lookups(devices_[replica].torch_device.is_cpu());
         for (const auto& observer : watching) observer->begin_replica(replica);
+        comm::CallSite::forget_latest();
         body(replica);
+        const comm::CallSiteScope after(comm::CallSite::latest());
         for (const auto& observer : watching) observer->end_replica(replica);
       },
       [&] {

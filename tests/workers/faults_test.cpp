@@ -42,7 +42,7 @@ void expect_worker_error(const Ending& ending, int victim, double since, double 
   EXPECT_EQ(ending.outcome, "exit 3") << ending.text;
   EXPECT_EQ(ending.type, "WorkerError") << ending.text;
   EXPECT_THAT(ending.text, AllOf(HasSubstr("worker " + std::to_string(victim) + " ("), ContainsRegex(kSite),
-                                 ContainsRegex("(reduce|gather|optimizer step)\\(")));
+                                 ContainsRegex("(reduce|gather|optimizer step|comparison of replicas)\\(")));
   EXPECT_LT(ending.at - since, limit) << ending.text;
 }
 
@@ -67,7 +67,7 @@ TEST_P(SignalTest, EndsTheJobOnAllOthers) {
   const int victim = std::get<2>(GetParam());
   const bool stops = fault == "stop";
   // The connection shows that a process died; heartbeats are needed only for one that is stopped.
-  const double limit = stops ? kHeartbeatTimeout + kLoad : 2;
+  const double limit = (stops ? kHeartbeatTimeout : 2) + kLoad;
   for_engines([&](const std::string& engine) {
     FaultJob job({.engine = engine,
                   .variables = {"LOCKSTEP_HEARTBEAT_TIMEOUT=" + std::to_string(stops ? kHeartbeatTimeout : 10)}});

@@ -6,11 +6,16 @@ namespace lockstep::comm {
 namespace {
 
 thread_local CallSite current_site;
+thread_local CallSite latest_site;
 thread_local CallerOperation current_operation;
 
 }  // namespace
 
 CallSite CallSite::current() { return current_site; }
+
+CallSite CallSite::latest() { return latest_site; }
+
+void CallSite::forget_latest() { latest_site = {}; }
 
 std::ostream& operator<<(std::ostream& out, const CallSite& site) {
   if (!site) return out << "an unknown place";
@@ -22,7 +27,7 @@ CallSiteScope::CallSiteScope(const std::source_location& where)
     : CallSiteScope(CallSite{where.file_name(), where.line()}) {}
 
 CallSiteScope::CallSiteScope(const CallSite& site) : outermost_(!current_site) {
-  if (outermost_) current_site = site;
+  if (outermost_) current_site = latest_site = site;
 }
 
 CallSiteScope::~CallSiteScope() {

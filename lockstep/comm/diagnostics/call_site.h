@@ -18,6 +18,10 @@ struct LOCKSTEP_API CallSite {
 
   /// The site of the calling thread, as its outermost CallSiteScope says.
   static CallSite current();
+  /// The site of the calling thread's latest CallSiteScope since `forget_latest`: where the collectives belong that
+  /// follow the function of a replica.
+  static CallSite latest();
+  static void forget_latest();
   explicit operator bool() const { return file != nullptr; }
 };
 

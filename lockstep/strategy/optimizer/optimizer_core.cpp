@@ -210,7 +210,7 @@ void OptimizerCore::State::begin_replica(int replica) {
 
 void OptimizerCore::State::end_replica(int replica) {
   if (strategy->is_traced() || !check.is_due(replica)) return;
-  const comm::CollectiveOwnerScope as_owner(owner("comparison of replicas"));
+  const comm::CollectiveOwnerScope as_owner(owner("state"));
   HeldTensors held = held_by(static_cast<size_t>(replica));
   add_buffers(replica, held);
   check.compare(replica, held);

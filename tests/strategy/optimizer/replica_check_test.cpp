@@ -6,8 +6,10 @@
 #include <torch/torch.h>
 
 #include "lockstep/base/log.h"
+#include "lockstep/comm/diagnostics/recorder.h"
 #include "lockstep/comm/group_impl.h"
 #include "lockstep/lockstep.h"
+#include "lockstep/strategy/access.h"
 #include "lockstep/strategy/strategy_impl.h"
 #include "tests/strategy/replicas.h"
 
@@ -329,6 +331,31 @@ TEST_F(ReplicaComparisonTest, ALaterRunOfADifferenceIsFoundToo) {
   write(0.5);
   write(0.5);
   EXPECT_TRUE(has(message_of([&] { write(0.25); }), "after run 3, equal after run 2"));
+}
+
+TEST_F(ReplicaComparisonTest, CollectivesAfterTheFunctionOfAReplicaNameItsLatestCall) {
+  const CheckReplicas every("1");
+  const auto strategy = mirrored(2);
+  const auto scope = strategy.scope();
+  auto model = module<torch::nn::BatchNorm1d>(4);
+  auto sgd = optimizer<torch::optim::SGD>(model, 0.01);
+  const auto records_of_run = [&](auto&& fn) {
+    const comm::Recorder& recorder = detail::Access::impl(strategy).rendezvous().recorder();
+    const size_t before = recorder.entries(0).size();
+    strategy.run(fn);
+    const std::vector<comm::Record> all = recorder.entries(0);
+    return std::vector<comm::Record>(all.begin() + static_cast<ptrdiff_t>(before), all.end());
+  };
+  const auto records = records_of_run([&] { sgd.minimize(model(at::ones({2, 4})).sum()); });
+  size_t comparisons = 0;
+  for (const comm::Record& record : records) {
+    EXPECT_TRUE(record.site) << record.describe();
+    if (has(record.describe(), "comparison of replicas(state of optimizer 0, ")) ++comparisons;
+  }
+  EXPECT_GE(comparisons, 1u);
+  for (const comm::Record& record : records_of_run([&] { model(at::ones({2, 4})); })) {
+    EXPECT_FALSE(record.site) << "this run has no call; " << record.describe();
+  }
 }
 
 TEST_F(ReplicaComparisonTest, RunsOfSeveralThreadsTakeTurnsWithTheComparison) {
