@@ -94,6 +94,13 @@ TEST(PositionStateTest, HasASeedOnlyWhereItMatters) {
     drawn.next();
     EXPECT_EQ(drawn.position().details.seed, 2U);
   }
+  const auto cached = range(12).shuffle(12).cache();
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    auto stored = cached.iterator();
+    while (stored.next()) {
+    }
+    EXPECT_EQ(stored.position().details.seed, 2U) << "epoch " << epoch;
+  }
   auto nested = range(3).flat_map([](int64_t) { return range(4).shuffle(4); }).iterator();
   nested.next();
   EXPECT_EQ(nested.position().details.seed, 2U);

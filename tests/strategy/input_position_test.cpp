@@ -72,6 +72,18 @@ TEST_F(InputPositions, OfRowsThatAreCutAnewAreNotThoseOfBatches) {
   EXPECT_THROW(on_one.restore(position), c10::ValueError) << "one replica gets the batches as they are";
 }
 
+TEST_F(InputPositions, SayHowWorkersDivideTheDataset) {
+  const auto description = [](data::AutoShardPolicy policy, int64_t num_workers) {
+    const auto files = data::from_vector(std::vector<std::string>{"a", "b", "c"});
+    const auto lines = data::text_lines(files).batch(4).with_options({.auto_shard_policy = policy});
+    return data::detail::worker_pipeline(data::detail::node_of(lines), {num_workers, 0, 2}).cut;
+  };
+  EXPECT_EQ(description(data::AutoShardPolicy::File, 2), " divided by files");
+  EXPECT_EQ(description(data::AutoShardPolicy::Off, 2), " read by every worker");
+  EXPECT_EQ(description(data::AutoShardPolicy::Data, 2), "");
+  EXPECT_EQ(description(data::AutoShardPolicy::File, 1), "");
+}
+
 /// The elements of all workers at each step, from `skipped` steps on.
 std::vector<std::set<int64_t>> steps_of_workers(const data::NodePtr& dataset, int64_t num_workers, int64_t skipped) {
   std::vector<std::set<int64_t>> steps;

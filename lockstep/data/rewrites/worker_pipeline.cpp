@@ -9,14 +9,28 @@
 namespace lockstep::data::detail {
 namespace {
 
+/// How several workers divide a dataset whose stream they do not share.
+const char* division_of(AutoShardPolicy policy) {
+  switch (policy) {
+    case AutoShardPolicy::File:
+      return " divided by files";
+    case AutoShardPolicy::Hint:
+      return " divided by shard_hint";
+    default:
+      return " read by every worker";
+  }
+}
+
 /// Splits the batches that the worker reads alone.
-WorkerPipeline cut_by_sizes(const NodePtr& dataset, const InputWorker& worker) {
+WorkerPipeline cut_by_sizes(const Sharded& sharded, const InputWorker& worker) {
+  const NodePtr& dataset = sharded.node;
   const bool one_worker = worker.num_workers == 1;
+  const std::string division = one_worker ? "" : division_of(sharded.policy);
   const auto global_batch = global_batch_size(*dataset);
-  if (!global_batch) return {make_split(dataset, worker.num_replicas()), one_worker};
+  if (!global_batch) return {make_split(dataset, worker.num_replicas()), one_worker, division};
   NodePtr pieces = make_rebatch(dataset, batch_sizes_for_worker(*global_batch, worker), {});
-  if (dataset->uniform_batch_size() == global_batch) return {std::move(pieces), one_worker};
-  return {std::move(pieces), one_worker, c10::str(".rebatch(", *global_batch, ")")};
+  if (dataset->uniform_batch_size() == global_batch) return {std::move(pieces), one_worker, division};
+  return {std::move(pieces), one_worker, c10::str(".rebatch(", *global_batch, ")", division)};
 }
 
 }  // namespace
@@ -30,7 +44,7 @@ WorkerPipeline worker_pipeline(const NodePtr& dataset, const InputWorker& worker
     // Workers that share a stream are sharded after the split, not before.
     return {shard_by_data(make_split(dataset, worker.num_replicas()), worker), true};
   }
-  return cut_by_sizes(sharded.node, worker);
+  return cut_by_sizes(sharded, worker);
 }
 
 }  // namespace lockstep::data::detail

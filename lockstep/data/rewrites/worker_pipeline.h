@@ -16,7 +16,8 @@ struct WorkerPipeline {
   /// Whether step k is global batch k for any number of workers: positions are then valid for another number, too.
   bool order_is_global = false;
   /// How steps differ from the dataset's own batches, for positions: ".rebatch(4)" where rows are regrouped and a batch
-  /// other than the last may be smaller; otherwise empty.
+  /// other than the last may be smaller; " divided by files" where several workers do not share one stream; otherwise
+  /// empty.
   std::string cut = {};
 };
 

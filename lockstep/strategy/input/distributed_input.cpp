@@ -169,8 +169,9 @@ std::shared_ptr<const DistributedInput> distribute_from_function(
     input->pipelines.push_back(pipeline_for(std::move(node), per_replica ? devices.subspan(i, 1) : devices, options));
     input->pipelines.back().number = static_cast<uint64_t>(context.input_pipeline_id);
   }
-  // A step takes an element for each replica, so a position is valid for this number of replicas only.
-  input->description += c10::str(" on ", worker.num_replicas(), " replicas");
+  // A step takes an element for each replica, so a position is valid for this number of replicas and pipelines only.
+  input->description +=
+      c10::str(" in ", worker.num_workers * num_local, " pipelines on ", worker.num_replicas(), " replicas");
   return input;
 }
 

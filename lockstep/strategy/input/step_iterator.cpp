@@ -291,14 +291,14 @@ InputPosition StepIterator::position(const data::Epochs& epochs) const {
 }
 
 void StepIterator::restore(const InputPosition& position, data::Epochs& epochs) {
-  LOCKSTEP_CHECK_VALUE(position.pipeline == input_->description,
-                       "[restore] the position must be of the same dataset: position of ", position.pipeline,
-                       ", dataset ", input_->description);
   LOCKSTEP_CHECK_VALUE(
       position.num_workers == input_->num_workers || input_->order_is_global,
       "[restore] workers that read different files cannot continue with another number of workers: then ",
       position.num_workers, ", now ", input_->num_workers,
       "; use AutoShardPolicy::Data for positions that hold for any number of workers");
+  LOCKSTEP_CHECK_VALUE(position.pipeline == input_->description,
+                       "[restore] the position must be of the same dataset: position of ", position.pipeline,
+                       ", dataset ", input_->description);
   StepIterator restored(input_, position.epoch);
   position.details.check_seed(*restored.iteration_.seed);
   if (position.details.seed) restored.iteration_.seed_was_used->store(true, std::memory_order_relaxed);

@@ -53,8 +53,9 @@ class MemoryStore final : public CacheStore, public std::enable_shared_from_this
 /// of its own, which all iterators use once it is complete.
 class CacheIterator final : public NodeIterator {
  public:
-  CacheIterator(NodePtr input, std::shared_ptr<CacheStore> store, const Iteration& iteration)
-      : node_(std::move(input)), store_(std::move(store)), iteration_(iteration) {}
+  CacheIterator(NodePtr input, std::shared_ptr<CacheStore> store, std::shared_ptr<CacheStores> stores,
+                const Iteration& iteration)
+      : node_(std::move(input)), store_(std::move(store)), stores_(std::move(stores)), iteration_(iteration) {}
 
   bool next(Element& element) override {
     start();
@@ -78,7 +79,7 @@ class CacheIterator final : public NodeIterator {
   void start() {
     if (contents_ || input_) return;
     contents_ = store_->contents();
-    if (contents_) return;
+    if (contents_) return note_seed(stores_->depends_on_seed, iteration_.seed_was_used.get());
     input_ = node_->iterator(iteration_);
     writer_ = store_->writer();
   }
@@ -93,12 +94,18 @@ class CacheIterator final : public NodeIterator {
       writer_ = std::move(writer);
     } else {
       writer->complete();
+      if (iteration_.seed_was_used) note_seed(*iteration_.seed_was_used, &stores_->depends_on_seed);
     }
     return found;
   }
 
+  static void note_seed(const std::atomic<bool>& was_used, std::atomic<bool>* note) {
+    if (note != nullptr && was_used.load(std::memory_order_relaxed)) note->store(true, std::memory_order_relaxed);
+  }
+
   NodePtr node_;
   std::shared_ptr<CacheStore> store_;
+  std::shared_ptr<CacheStores> stores_;
   Iteration iteration_;
   std::shared_ptr<const CacheContents> contents_;
   int64_t position_ = 0;
@@ -128,7 +135,7 @@ class CacheNode final : public UnaryNode {
     Iteration first = iteration;
     first.epoch = 0;
     first.branch = stores_->branch(iteration.branch);
-    return std::make_unique<CacheIterator>(input(), store_, first);
+    return std::make_unique<CacheIterator>(input(), store_, stores_, first);
   }
   std::optional<int64_t> batch_size() const override { return input()->batch_size(); }
   std::optional<int64_t> uniform_batch_size() const override { return input()->uniform_batch_size(); }

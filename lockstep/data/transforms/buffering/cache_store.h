@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -51,6 +52,9 @@ class CacheStores {
     if (!found) found = make();
     return found;
   }
+
+  /// Whether elements that are stored in memory have random numbers that depend on the seed of the process.
+  std::atomic<bool> depends_on_seed{false};
 
   /// Returns the branch whose random numbers the stored elements have: the first one that asks.
   uint64_t branch(uint64_t asked) {
