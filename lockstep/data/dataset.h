@@ -180,6 +180,16 @@ class Dataset {
     return Dataset<std::pair<int64_t, T>>(detail::make_enumerate(node_, start));
   }
 
+  /// Leaves out elements whose reader or function throws, and goes on with the next one. Errors that say nothing about
+  /// an element are thrown: ContextError, CollectiveError, InternalError, and those of memory.
+  ///
+  /// ```
+  /// auto records = data::tfrecords(files).ignore_errors({.limit = 100});   // more damage than that is an error
+  /// ```
+  Dataset ignore_errors(IgnoreErrorsOptions options = {}) const {
+    return Dataset(detail::make_ignore_errors(node_, std::move(options)));
+  }
+
   /// Sets options that `distribute_dataset` reads.
   Dataset with_options(DataOptions options) const { return Dataset(detail::make_options(node_, options)); }
 

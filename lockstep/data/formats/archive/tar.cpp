@@ -48,7 +48,6 @@ class TarReader::Archive {
   }
 
   bool next(TarEntry& entry) {
-    if (!failure_.empty()) throw_failure();
     while (!ended_) {
       archive_entry* header = nullptr;
       const int code = archive_read_next_header(archive_.get(), &header);
@@ -86,7 +85,9 @@ class TarReader::Archive {
       if (count == size && offset == 0 && size > 0 && is_ours(data, count)) {
         return contents_.slice(static_cast<size_t>(data - contents_.data()), count);
       }
-      if (static_cast<uint64_t>(offset) != gathered.size()) fail(name, "files with holes are not read");
+      if (static_cast<uint64_t>(offset) != gathered.size()) {
+        LOCKSTEP_THROW(DataError, damage(name, "files with holes are not read"));
+      }
       if (gathered.empty()) gathered.reserve(std::min<uint64_t>(size, kMaxReserved));
       gathered.append(data, count);
     }
@@ -101,19 +102,19 @@ class TarReader::Archive {
       const char* text = archive_error_string(archive_.get());
       reason = c10::str("libarchive says \"", text == nullptr ? "" : text, "\"");
     }
-    const la_int64_t offset = std::max<la_int64_t>(archive_read_header_position(archive_.get()), 0);
-    failure_ = c10::str("[tar] the archive is damaged: ", where_, ", offset=", offset);
-    if (!name.empty()) failure_ += c10::str(", entry=\"", name, "\"");
-    failure_ += c10::str(" (", reason, ")");
-    throw_failure();
+    ended_ = true;
+    LOCKSTEP_THROW(DataError, damage(name, reason));
   }
 
-  [[noreturn]] void throw_failure() const { LOCKSTEP_THROW(DataError, failure_); }
+  std::string damage(const std::string& name, const std::string& reason) const {
+    const la_int64_t offset = std::max<la_int64_t>(archive_read_header_position(archive_.get()), 0);
+    const std::string entry = name.empty() ? "" : c10::str(", entry=\"", name, "\"");
+    return c10::str("[tar] the archive is damaged: ", where_, ", offset=", offset, entry, " (", reason, ")");
+  }
 
   Bytes contents_;
   std::string where_;
   std::unique_ptr<archive, decltype(&archive_read_free)> archive_;
-  std::string failure_;
   bool ended_ = false;
 };
 

@@ -44,8 +44,8 @@ class LOCKSTEP_API TarReader {
   TarReader& operator=(TarReader&&) noexcept;
 
   /// Stores the next file in `entry` and returns true, or returns false at the end.
-  /// Throws DataError that names file and offset where the archive is damaged or truncated; every later call
-  /// throws again.
+  /// Throws DataError that names file and offset where the archive is damaged or truncated; the archive ends there.
+  /// Behind a file with holes, which is not read, the next call continues.
   bool next(TarEntry& entry);
 
  private:
@@ -69,10 +69,12 @@ class LOCKSTEP_API TarSampleReader {
   explicit TarSampleReader(TarReader reader);
 
   /// Stores the next sample in `sample` and returns true, or returns false at the end.
-  /// Throws DataError as TarReader does, and where a sample has two files of one extension.
+  /// Throws DataError as TarReader does, and where a sample has two files of one extension; the next call continues
+  /// behind that sample. A sample in which the archive is damaged is left out.
   bool next(TarSample& sample);
 
-  /// Skips `count` samples and returns how many there were, fewer at the end only.
+  /// Skips `count` samples and returns how many there were, fewer at the end only. Errors are not thrown and count as
+  /// one sample, as in `next`.
   int64_t skip(int64_t count);
 
  private:

@@ -32,8 +32,10 @@ struct RecordReaderOptions {
 ///
 /// Every record is checked as TensorFlow does. Damage throws DataError that names the file, the offset of the damaged
 /// record (for a compressed file: in the uncompressed data) and its number, from 0 on. A file that ends inside a record
-/// is damaged, also where TensorFlow reports the end (inside a length and its checksum). After an error every later
-/// call throws it again.
+/// is damaged, also where TensorFlow reports the end (inside a length and its checksum).
+///
+/// Each damage is thrown once and counts as one record. The next call returns the record behind it where the damaged
+/// record's length is sound; otherwise nobody knows where the next one begins, and the file ends.
 class LOCKSTEP_API RecordReader {
  public:
   /// Opens `path`. Throws DataError where there is no such file.
@@ -48,10 +50,10 @@ class LOCKSTEP_API RecordReader {
   bool next(Bytes& record);
 
   /// Skips up to `count` records and returns how many. Checks their lengths but not their payloads, which are not read
-  /// in an uncompressed file.
+  /// in an uncompressed file. Does not throw for damage: it counts as one record, as in `next`.
   int64_t skip(int64_t count);
 
-  /// How many records were read or skipped: the number of the next one.
+  /// How many records were read, skipped or found to be damaged: the number of the next one.
   int64_t records_read() const { return records_read_; }
 
   /// The offset of the next record; for a compressed file, in the uncompressed data.
@@ -63,11 +65,12 @@ class LOCKSTEP_API RecordReader {
  private:
   bool next_mapped(std::string_view& payload, uint32_t& checksum);
   bool next_inflated(Bytes& record);
-  bool skip_inflated();
+  bool skip_one();
   bool read_inflated_header(uint64_t& length);
   void finish_record(uint64_t length);
-  void check_payload(std::string_view payload, uint32_t checksum);
-  [[noreturn]] void refuse(std::string_view rule, std::string_view reason = {});
+  void finish_record(std::string_view payload, uint32_t checksum);
+  std::string damage(std::string_view rule, std::string_view reason = {}) const;
+  [[noreturn]] void end_with(std::string_view rule, std::string_view reason = {});
 
   Bytes file_;
   std::string path_;
@@ -75,7 +78,7 @@ class LOCKSTEP_API RecordReader {
   std::unique_ptr<detail::InflatedStream> stream_;  // of a compressed file
   uint64_t offset_ = 0;
   int64_t records_read_ = 0;
-  std::string failure_;
+  bool ended_ = false;  // at damage behind which nothing can be read
 };
 
 }  // namespace lockstep::data

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/formats/skip_one_by_one.h"
 #include "lockstep/data/formats/stream/byte_stream.h"
 #include "lockstep/data/formats/stream/files.h"
 
@@ -58,10 +59,8 @@ int64_t FixedLengthReader::skip(int64_t count) {
     records_read_ += skipped;
     return skipped;
   }
-  int64_t skipped = 0;
-  for (Bytes record; skipped < count && next(record); ++skipped) {
-  }
-  return skipped;
+  Bytes record;
+  return detail::skip_one_by_one(count, [&] { return next(record); });
 }
 
 // Makes `pending_` as long as `size`, or as long as the data last.
@@ -76,12 +75,14 @@ bool FixedLengthReader::fill(size_t size) {
 }
 
 bool FixedLengthReader::next_of_blocks(Bytes& record) {
+  if (ended_) return false;
   if (stream_->offset() < static_cast<uint64_t>(options_.header_bytes)) {
     if (fill(options_.header_bytes)) pending_.clear();
   }
   if (!fill(options_.record_bytes + options_.footer_bytes)) {
+    ended_ = true;
     LOCKSTEP_CHECK_DATA(stream_->problem().empty(), "[fixed_length_records] the compressed data must be sound: file=\"",
-                        path_, "\", record=", records_read_, " (", stream_->problem(), ")");
+                        path_, "\", record=", records_read_++, " (", stream_->problem(), ")");
     check_size(stream_->offset());
     return false;
   }

@@ -31,7 +31,7 @@ struct FixedLengthOptions {
 ///
 /// Records of an uncompressed file point into its mapping; each record of a compressed file owns its memory. A file
 /// that does not consist of header, whole records and footer throws DataError that names the sizes: an uncompressed one
-/// when it is opened, a compressed one at its end.
+/// when it is opened, a compressed one at its end or where its data are damaged; it ends there.
 class LOCKSTEP_API FixedLengthReader {
  public:
   FixedLengthReader(std::string path, FixedLengthOptions options);
@@ -43,7 +43,7 @@ class LOCKSTEP_API FixedLengthReader {
 
   /// Reads the next record. At the end it returns false and does not change `record`.
   bool next(Bytes& record);
-  /// Skips up to `count` records and returns how many.
+  /// Skips up to `count` records and returns how many. Damage does not throw and counts as one, as in `next`.
   int64_t skip(int64_t count);
 
   /// How many records were read or skipped: the number of the next one.
@@ -59,6 +59,7 @@ class LOCKSTEP_API FixedLengthReader {
   std::unique_ptr<detail::ByteStream> stream_;
   std::string pending_;  // of a compressed file: a record, and what may be the footer
   int64_t records_read_ = 0;
+  bool ended_ = false;  // of a compressed file
 };
 
 }  // namespace lockstep::data

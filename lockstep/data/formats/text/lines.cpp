@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/formats/skip_one_by_one.h"
 #include "lockstep/data/formats/stream/byte_stream.h"
 #include "lockstep/data/formats/stream/files.h"
 
@@ -45,13 +46,12 @@ bool LineReader::next(Bytes& line) {
 }
 
 int64_t LineReader::skip(int64_t count) {
-  int64_t skipped = 0;
-  for (Bytes line; skipped < count && next(line); ++skipped) {
-  }
-  return skipped;
+  Bytes line;
+  return detail::skip_one_by_one(count, [&] { return next(line); });
 }
 
 bool LineReader::next_of_blocks(Bytes& line) {
+  if (ended_) return false;
   const uint64_t begin = offset();
   std::string text;
   bool ended = false;
@@ -64,8 +64,9 @@ bool LineReader::next_of_blocks(Bytes& line) {
     stream_->consume(ended ? end + 1 : block.size());
   }
   if (!ended) {
-    LOCKSTEP_CHECK_DATA(stream_->problem().empty(), "[text_lines] the compressed data must be sound: file=\"", path_,
-                        "\", offset=", begin, ", line=", lines_read_, " (", stream_->problem(), ")");
+    ended_ = !stream_->problem().empty();
+    LOCKSTEP_CHECK_DATA(!ended_, "[text_lines] the compressed data must be sound: file=\"", path_,
+                        "\", offset=", begin, ", line=", lines_read_++, " (", stream_->problem(), ")");
     if (text.empty()) return false;
   }
   line = Bytes(ended ? without_carriage_return(text) : std::string_view(text));

@@ -28,7 +28,7 @@ struct LineReaderOptions {
 ///
 /// Lines of an uncompressed file point into its mapping; each line of a compressed file owns its memory. Damaged
 /// compressed data throw DataError that names the file, the offset of the line in the uncompressed data, and its
-/// number, from 0 on.
+/// number, from 0 on; the file ends there.
 class LOCKSTEP_API LineReader {
  public:
   /// Opens `path`. Throws DataError where there is no such file.
@@ -41,7 +41,7 @@ class LOCKSTEP_API LineReader {
 
   /// Reads the next line. At the end it returns false and does not change `line`.
   bool next(Bytes& line);
-  /// Skips up to `count` lines and returns how many.
+  /// Skips up to `count` lines and returns how many. Damage does not throw and counts as one, as in `next`.
   int64_t skip(int64_t count);
 
   /// How many lines were read or skipped: the number of the next one.
@@ -55,6 +55,7 @@ class LOCKSTEP_API LineReader {
   std::string path_;
   std::unique_ptr<detail::ByteStream> stream_;
   int64_t lines_read_ = 0;
+  bool ended_ = false;  // at damage
 };
 
 }  // namespace lockstep::data

@@ -57,7 +57,7 @@ class CacheIterator final : public NodeIterator {
       : node_(std::move(input)), store_(std::move(store)), iteration_(iteration) {}
 
   bool next(Element& element) override {
-    start();
+    if (!start()) return false;
     if (!contents_) return next_of_input(element);
     if (position_ == contents_->size()) return false;
     contents_->read(position_++, element);
@@ -67,7 +67,7 @@ class CacheIterator final : public NodeIterator {
   /// Skipped elements are read while the cache is being filled: later epochs need them.
   int64_t skip(int64_t count) override {
     if (count <= 0) return 0;
-    start();
+    if (!input_ && !contents_) return NodeIterator::skip(1) == 1 ? 1 + skip(count - 1) : 0;
     if (!contents_) return NodeIterator::skip(count);
     const int64_t skipped = std::min(count, contents_->size() - position_);
     position_ += skipped;
@@ -75,12 +75,16 @@ class CacheIterator final : public NodeIterator {
   }
 
  private:
-  void start() {
-    if (contents_ || input_) return;
+  /// Opens the cache or the input with the first element. What cannot be opened is one error, then the end.
+  bool start() {
+    if (contents_ || input_) return true;
+    if (std::exchange(started_, true)) return false;
     contents_ = store_->contents();
-    if (contents_) return;
+    if (contents_) return true;
+    std::unique_ptr<CacheWriter> writer = store_->writer();
     input_ = node_->iterator(iteration_);
-    writer_ = store_->writer();
+    writer_ = std::move(writer);
+    return true;
   }
 
   bool next_of_input(Element& element) {
@@ -100,6 +104,7 @@ class CacheIterator final : public NodeIterator {
   NodePtr node_;
   std::shared_ptr<CacheStore> store_;
   Iteration iteration_;
+  bool started_ = false;
   std::shared_ptr<const CacheContents> contents_;
   int64_t position_ = 0;
   std::unique_ptr<NodeIterator> input_;

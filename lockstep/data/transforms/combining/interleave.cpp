@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <deque>
+#include <exception>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/transforms/buffering/read_ahead.h"
@@ -31,7 +32,13 @@ class InterleaveIterator final : public NodeIterator {
   int64_t skip(int64_t count) override {
     if (threads_) return NodeIterator::skip(count);
     int64_t skipped = 0;
-    while (skipped < count && find_place()) {
+    while (skipped < count) {
+      try {
+        if (!find_place()) break;
+      } catch (const std::exception&) {  // one error of `next`
+        ++skipped;
+        continue;
+      }
       const int64_t wanted = std::min(count - skipped, options_.block_length - in_block_);
       const int64_t passed = places_[place_]->skip(wanted);
       in_block_ += passed;
