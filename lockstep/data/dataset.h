@@ -38,7 +38,8 @@ NodePtr node_of(const Dataset<T>& dataset) {
 ///
 /// A cheap immutable handle: every method returns another dataset. Iterators hold the state; any number of them, on any
 /// threads, may iterate over one dataset. With a fixed seed, elements and their order do not depend on the number of
-/// threads. T is a nest (element/nest_codec.h); a user's function takes a T or, for tuples, its parts.
+/// threads. T is a nest (element/nest_codec.h); a user's function takes a T or, for tuples, its parts. It may write to
+/// the tensors that it is given: sources, caches and other elements do not change.
 template <class T>
 class Dataset {
  public:
@@ -90,7 +91,7 @@ class Dataset {
   template <class F>
   Dataset filter(F keep) const {
     return Dataset(detail::make_filter(node_, [keep = std::move(keep)](Element& element) mutable {
-      return static_cast<bool>(lockstep::detail::call_unpacked(keep, detail::decode<T>(element)));
+      return static_cast<bool>(lockstep::detail::call_unpacked(keep, detail::decode_copy<T>(element)));
     }));
   }
 
@@ -135,7 +136,7 @@ class Dataset {
   auto bucket_by_length(F length, std::vector<int64_t> boundaries, std::vector<int64_t> batch_sizes,
                         BucketOptions options = {}) const {
     auto erased = [length = std::move(length)](Element& element) mutable {
-      return static_cast<int64_t>(lockstep::detail::call_unpacked(length, detail::decode<T>(element)));
+      return static_cast<int64_t>(lockstep::detail::call_unpacked(length, detail::decode_copy<T>(element)));
     };
     return batched(detail::make_bucket_by_length(node_, std::move(erased), std::move(boundaries),
                                                  std::move(batch_sizes), options));
@@ -202,7 +203,7 @@ class Dataset {
   template <class F>
   static detail::DatasetFunction dataset_function(F fn) {
     return [fn = std::move(fn)](Element& element) mutable {
-      return detail::node_of(lockstep::detail::call_unpacked(fn, detail::decode<T>(element)));
+      return detail::node_of(lockstep::detail::call_unpacked(fn, detail::decode_own<T>(element)));
     };
   }
 

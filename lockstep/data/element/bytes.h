@@ -19,6 +19,15 @@ class LOCKSTEP_API Buffer : public c10::intrusive_ptr_target {
   virtual const char* data() const = 0;
   virtual size_t size() const = 0;
 
+  /// Whether the only holder of the buffer may write to its memory.
+  virtual bool is_writable() const { return false; }
+  /// How many bytes of memory live only as long as the buffer: none for pages of a file, nor for memory of a tensor
+  /// that lives elsewhere.
+  virtual size_t held_bytes() const { return size(); }
+  /// Returns the bytes `part` of the buffer in pages of their own, which are copied when they are written: a buffer
+  /// that is writable and costs no copy. Null where a copy is cheaper, or there is no file that has the pages.
+  virtual c10::intrusive_ptr<Buffer> private_pages(std::string_view part) const;
+
   /// Returns a buffer of `size` bytes on the heap, and its writable address in `memory`. Aligned like tensors.
   static c10::intrusive_ptr<Buffer> allocate(size_t size, char** memory);
 

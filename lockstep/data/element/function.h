@@ -25,11 +25,25 @@ namespace lockstep::data::detail {
 using ElementFunction = std::function<void(Element& in, Element& out)>;
 using ElementPredicate = std::function<bool(Element&)>;
 
+/// Returns the element for a function, which may write to its tensors. The element has no value afterwards.
+template <class T>
+T decode_own(Element& element) {
+  own_tensors(element);
+  return decode<T>(element);
+}
+
+/// As `decode_own`, for an element that keeps its value.
+template <class T>
+T decode_copy(const Element& element) {
+  Element copy = element;
+  return decode_own<T>(copy);
+}
+
 /// Erases the types of a function of T, or of the parts of T if that is a tuple or a pair.
 template <class T, class F>
 ElementFunction erase_function(F fn) {
   return [fn = std::move(fn)](Element& in, Element& out) mutable {
-    encode(lockstep::detail::call_unpacked(fn, decode<T>(in)), out);
+    encode(lockstep::detail::call_unpacked(fn, decode_own<T>(in)), out);
   };
 }
 

@@ -176,6 +176,7 @@ void encode(T value, Element& element) {
   Codec<T>::write(writer, std::move(value));
 }
 
+/// Users may write to the tensors of the result. The element has no value afterwards.
 template <class T>
 T decode(Element& element) {
   ElementReader reader(element);

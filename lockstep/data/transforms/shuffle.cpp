@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/element/private_memory.h"
 #include "lockstep/data/transforms.h"
 
 namespace lockstep::data::detail {
@@ -81,8 +82,10 @@ class ShuffleIterator final : public NodeIterator {
   bool read(Element& element) {
     if (input_ended_) return false;
     input_ended_ = !input_->next(element);
-    if (!input_ended_) ++taken_;
-    return !input_ended_;
+    if (input_ended_) return false;
+    ++taken_;
+    release_excess(element);
+    return true;
   }
 
   /// How many elements the input still has, or the most that `count` draws can need; nothing where counting would
@@ -141,6 +144,7 @@ class ShuffleIterator final : public NodeIterator {
     for (const auto& [number, place] : wanted) {
       if (number > position) input_->skip(number - position);
       input_->next(buffer_[place]);
+      release_excess(buffer_[place]);
       position = number + 1;
     }
     if (read > position) input_->skip(read - position);

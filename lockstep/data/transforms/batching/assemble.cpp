@@ -31,7 +31,8 @@ std::optional<Dense> dense_on_cpu(const Leaf& leaf) {
     return std::nullopt;
   }
   // The data of a tensor that is not row-major must be copied by LibTorch: no pointer.
-  const char* data = tensor->is_contiguous() ? static_cast<const char*>(tensor->data_ptr()) : nullptr;
+  const bool is_plain = tensor->is_contiguous() && !tensor->is_conj() && !tensor->is_neg();
+  const char* data = is_plain ? static_cast<const char*>(tensor->data_ptr()) : nullptr;
   return Dense{tensor->scalar_type(), tensor->sizes(), data, tensor->nbytes()};
 }
 

@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/element/private_memory.h"
 #include "lockstep/data/transforms.h"
 #include "lockstep/data/transforms/batching/padding.h"
 
@@ -45,9 +47,12 @@ class BucketIterator final : public NodeIterator {
   int64_t skip(int64_t count) override {
     int64_t skipped = 0;
     for (; skipped < count; ++skipped) {
-      const auto bucket = fill_bucket();
-      if (!bucket) break;
-      collected_[*bucket].clear();
+      try {
+        const auto bucket = fill_bucket();
+        if (!bucket) break;
+        collected_[*bucket].clear();
+      } catch (const std::exception&) {  // counts, as in `next`
+      }
     }
     return skipped;
   }
@@ -61,6 +66,7 @@ class BucketIterator final : public NodeIterator {
       const size_t bucket = buckets_.of(length);
       check_length(length, bucket);
       find_sequences(element, length);
+      release_excess(element);
       collected_[bucket].push_back(std::move(element));
       if (static_cast<int64_t>(collected_[bucket].size()) == buckets_.batch_sizes[bucket]) return bucket;
     }

@@ -147,8 +147,13 @@ BatchRows::BatchRows(const Element& batch, const char* operation)
   for (const Leaf& leaf : batch.leaves) {
     if (const auto* list = leaf.as<LeafList>()) {
       columns_.emplace_back(*list);
+    } else if (const auto* row = leaf.as<Row>()) {
+      columns_.emplace_back(RowsOf(*row));
     } else {
-      columns_.emplace_back(RowsOf(to_tensor(leaf)));
+      const at::Tensor tensor = to_tensor(leaf);
+      const bool on_cpu = tensor.is_cpu() && tensor.layout() == at::kStrided && !tensor.requires_grad();
+      // The batch goes with its last row: rows that wait for long are taken out of it (`release_excess`).
+      columns_.emplace_back(on_cpu ? RowsOf(tensor.contiguous(), tensor.nbytes()) : RowsOf(tensor));
     }
   }
 }

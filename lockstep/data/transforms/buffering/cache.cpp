@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/element/private_memory.h"
 #include "lockstep/data/transforms.h"
 #include "lockstep/data/transforms/buffering/cache_store.h"
 
@@ -13,7 +14,10 @@ class MemoryContents final : public CacheContents {
  public:
   explicit MemoryContents(std::vector<Element> elements) : elements_(std::move(elements)) {}
   int64_t size() const override { return static_cast<int64_t>(elements_.size()); }
-  void read(int64_t index, Element& element) const override { element = elements_[static_cast<size_t>(index)]; }
+  void read(int64_t index, Element& element) const override {
+    element = elements_[static_cast<size_t>(index)];
+    own_tensors(element);
+  }
 
  private:
   std::vector<Element> elements_;
@@ -31,7 +35,12 @@ class MemoryStore final : public CacheStore, public std::enable_shared_from_this
   class Writer final : public CacheWriter {
    public:
     explicit Writer(std::shared_ptr<MemoryStore> store) : store_(std::move(store)) {}
-    void add(const Element& element) override { elements_.push_back(element); }
+    void add(Element& element) override {
+      keep_in_memory(element);
+      lend_tensors(element);
+      elements_.push_back(element);
+      own_tensors(element);
+    }
     void complete() override { store_->set(std::make_shared<MemoryContents>(std::move(elements_))); }
 
    private:

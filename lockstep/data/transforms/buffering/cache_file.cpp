@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/formats/records/crc32c.h"
+#include "lockstep/data/element/mapped_file.h"
 #include "lockstep/data/formats/stream/files.h"
 #include "lockstep/data/transforms/buffering/cache_record.h"
 #include "lockstep/data/transforms/buffering/cache_store.h"
@@ -24,7 +25,7 @@ class FileWriter final : public CacheWriter {
     file_.write(cache_header(description));
   }
 
-  void add(const Element& element) override {
+  void add(Element& element) override {
     const uint64_t offset = file_.position();
     const std::string record = cache_record(element, offset);
     index_.push_back({offset, record.size(), crc32c(record), 0});
@@ -48,7 +49,7 @@ class FileWriter final : public CacheWriter {
 class FileContents final : public CacheContents {
  public:
   FileContents(std::string path, const std::string& description)
-      : path_(std::move(path)), file_(map_private(path_, "cache")) {
+      : path_(std::move(path)), file_(map_pages(path_, "cache", MapMode::Random)) {
     check_header(description);
     read_index();
     checked_ = std::vector<std::atomic<bool>>(index_.size());
