@@ -30,6 +30,17 @@ function(lockstep_fuzz name)
   endif()
 endfunction()
 
+# Adds the target NAME, of NAME_fuzz.cpp, which uses the whole library: lockstep_random_fuzz(NAME). Clang 14 cannot compile the
+# headers of LibTorch's dispatcher, so it is built with the library, by its compiler, and random_inputs.cpp takes libFuzzer's place.
+function(lockstep_random_fuzz name)
+  if(LOCKSTEP_BUILD_FUZZ)
+    return()
+  endif()
+  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_FUZZ_TARGETS ${name})
+  lockstep_test_program(${name}_fuzz ${name}_fuzz.cpp random_inputs.cpp)
+  set_target_properties(${name}_fuzz PROPERTIES EXCLUDE_FROM_ALL ON)
+endfunction()
+
 # Makes the ordinary test, with all targets in one unit. All have one function's name; here each is called as its target.
 function(lockstep_fuzz_finish)
   if(LOCKSTEP_BUILD_FUZZ)
