@@ -6,7 +6,8 @@ set_property(GLOBAL PROPERTY LOCKSTEP_FUZZ_TARGETS)
 if(LOCKSTEP_BUILD_FUZZ)
   add_library(lockstep_fuzzed STATIC
     "${PROJECT_SOURCE_DIR}/lockstep/base/error.cpp" "${PROJECT_SOURCE_DIR}/lockstep/data/element/bytes.cpp"
-    "${PROJECT_SOURCE_DIR}/lockstep/data/element/mapped_file.cpp")
+    "${PROJECT_SOURCE_DIR}/lockstep/data/element/mapped_file.cpp" "${PROJECT_SOURCE_DIR}/lockstep/data/element/bus_errors.cpp"
+    "${PROJECT_SOURCE_DIR}/lockstep/base/env.cpp")
   set_target_properties(lockstep_fuzzed PROPERTIES CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON)
   target_include_directories(lockstep_fuzzed PUBLIC "${PROJECT_SOURCE_DIR}")
   target_compile_options(lockstep_fuzzed PUBLIC

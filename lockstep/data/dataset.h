@@ -91,7 +91,11 @@ class Dataset {
   template <class F>
   Dataset filter(F keep) const {
     return Dataset(detail::make_filter(node_, [keep = std::move(keep)](Element& element) mutable {
-      return static_cast<bool>(lockstep::detail::call_unpacked(keep, detail::decode_copy<T>(element)));
+      const bool kept = static_cast<bool>(lockstep::detail::call_unpacked(keep, detail::decode_copy<T>(element)));
+      if (detail::any_bus_error()) {
+        for (const Leaf& leaf : element.leaves) detail::check_read(leaf);
+      }
+      return kept;
     }));
   }
 

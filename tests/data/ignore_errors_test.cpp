@@ -124,7 +124,8 @@ TEST(DamageTest, LinesTablesAndRecordsOfOneLengthGoOn) {
   write_whole_file(folder / "b.csv", "8,r\n");
   const std::vector<std::string> tables{folder / "a.csv", folder / "b.csv"};
   const auto rows = csv<std::tuple<int64_t, std::string>>(tables);
-  EXPECT_THAT(all_of(rows), ElementsAre("1, b'x'", "error", "error", "error", "6, b'w'", "error", "7, b'q'", "8, b'r'"));
+  EXPECT_THAT(all_of(rows),
+              ElementsAre("1, b'x'", "error", "error", "error", "6, b'w'", "error", "7, b'q'", "8, b'r'"));
   expect_well_behaved(rows);
 
   write_whole_file(folder / "a", "aabbc");
@@ -219,11 +220,12 @@ TEST(IgnoreErrorsTest, WorksBetweenThreads) {
   const auto records = range(40)
                            .interleave([](int64_t i) { return failing(5, {i % 5}).ignore_errors({.log = false}); },
                                        {.cycle_length = 4, .num_threads = 3})
-                           .map([](int64_t i) {
-                             if (i == 2) throw std::runtime_error("bad");
-                             return i;
-                           },
-                                {.num_threads = 3})
+                           .map(
+                               [](int64_t i) {
+                                 if (i == 2) throw std::runtime_error("bad");
+                                 return i;
+                               },
+                               {.num_threads = 3})
                            .prefetch(2)
                            .ignore_errors({.log = false});
   const Texts texts = all_of(records, 0, 1000);

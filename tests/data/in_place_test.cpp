@@ -214,9 +214,10 @@ TEST(InPlaceTest, NestsListsAndStructs) {
   }
   List<at::Tensor> list;
   list.push_back(x);
-  const auto lists = from_vector(std::vector{list});
+  const auto lists = from_vector(std::vector<List<at::Tensor>>(1, list));
   for (int epoch = 0; epoch < 2; ++epoch) {
     for (const auto& each : lists) {
+      ASSERT_EQ(each.size(), 1U);
       EXPECT_TRUE(at::equal(each[0], at::arange(6).view({3, 2})));
       overwrite(each[0]);
     }
@@ -239,7 +240,8 @@ TEST(InPlaceTest, WhatAFunctionMadeIsHandedOnWithoutACopy) {
   for (const at::Tensor& batch : range(7).batch(4).map([&](at::Tensor x) { return batches.push_back(x), x; })) {
     EXPECT_TRUE(at::equal(batch, batches.back()));
   }
-  const auto handed_on = range(2).batch(2).map([&](at::Tensor x) { return seen.clear(), seen.insert(x.data_ptr()), x; });
+  const auto handed_on =
+      range(2).batch(2).map([&](at::Tensor x) { return seen.clear(), seen.insert(x.data_ptr()), x; });
   const auto through = handed_on.map([&](const at::Tensor& x) { return seen.contains(x.data_ptr()); });
   EXPECT_THAT(all_of(through), ElementsAre("1"));
 }

@@ -71,8 +71,7 @@ File write_file(Format format, const std::string& path, size_t number, Choices& 
   std::string text;
   const bool are_records = format == Format::Records || format == Format::GzipRecords;
   for (const std::string& record : file.records) {
-    file.offsets.push_back(file.offsets.back() + record.size() +
-                           (are_records ? 16 : format == Format::Lines ? 1 : 0));
+    file.offsets.push_back(file.offsets.back() + record.size() + (are_records ? 16 : format == Format::Lines ? 1 : 0));
     text += format == Format::Lines ? record + "\n" : record;
   }
   if (!are_records) {
@@ -248,8 +247,8 @@ void check(const Written& written, const std::map<std::string, int>& found, cons
     const int count = at == found.end() ? 0 : at->second;
     // Without a checksum, a damaged record may look like another one.
     const int others = written.may_differ ? kMostFiles : 0;
-    const bool right = count <= 1 + others && (fate != Fate::Arrives || count >= 1) &&
-                       (fate != Fate::IsLost || count <= others);
+    const bool right =
+        count <= 1 + others && (fate != Fate::Arrives || count >= 1) && (fate != Fate::IsLost || count <= others);
     if (!right) fail("record " + record.substr(0, 20) + " arrived " + std::to_string(count) + " times", node);
   }
   for (const auto& [record, count] : found) {

@@ -1,9 +1,9 @@
+#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
-#include <chrono>
-#include <filesystem>
 #include <fcntl.h>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <random>
@@ -11,8 +11,9 @@
 #include <unistd.h>
 #include <vector>
 
-// The main function of targets that Clang cannot compile: random and changed inputs without libFuzzer, with its options:
-// NAME_fuzz -max_total_time=SECONDS -artifact_prefix=PREFIX FOLDER... or NAME_fuzz FILE..., which runs the files only.
+// The main function of targets that Clang cannot compile: random and changed inputs without libFuzzer, with its
+// options: NAME_fuzz -max_total_time=SECONDS -artifact_prefix=PREFIX FOLDER... or NAME_fuzz FILE..., which runs the
+// files only.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/base/nest.h"
+#include "lockstep/data/element/bus_errors.h"
 #include "lockstep/data/element/element.h"
 #include "lockstep/data/element/private_memory.h"
 
@@ -85,7 +86,11 @@ template <>
 struct Codec<std::string> : detail::LeafCodec<std::string, Codec<std::string>> {
   using Batched = List<std::string>;
   static Leaf to(const std::string& text) { return Bytes(text); }
-  static std::string from(const Leaf& leaf) { return detail::to_bytes(leaf).str(); }
+  static std::string from(const Leaf& leaf) {
+    std::string text = detail::to_bytes(leaf).str();
+    if (detail::any_bus_error()) detail::check_read(leaf);
+    return text;
+  }
 };
 
 template <class T>

@@ -25,20 +25,6 @@ namespace lockstep::data::detail {
 using ElementFunction = std::function<void(Element& in, Element& out)>;
 using ElementPredicate = std::function<bool(Element&)>;
 
-/// Returns the element for a function, which may write to its tensors. The element has no value afterwards.
-template <class T>
-T decode_own(Element& element) {
-  own_tensors(element);
-  return decode<T>(element);
-}
-
-/// As `decode_own`, for an element that keeps its value.
-template <class T>
-T decode_copy(const Element& element) {
-  Element copy = element;
-  return decode_own<T>(copy);
-}
-
 /// Erases the types of a function of T, or of the parts of T if that is a tuple or a pair.
 template <class T, class F>
 ElementFunction erase_function(F fn) {

@@ -3,12 +3,14 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <optional>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/element/bus_errors.h"
 
 namespace lockstep::data::detail {
 namespace {
@@ -40,8 +42,14 @@ bool is_same_file(const struct stat& a, const struct stat& b) {
 /// Pages of a file that are copied when they are written; `data` may begin inside the first one.
 class PrivatePages final : public Buffer {
  public:
-  PrivatePages(char* pages, size_t offset, size_t size) : pages_(pages), offset_(offset), size_(size) {}
-  ~PrivatePages() override { ::munmap(pages_, offset_ + size_); }
+  PrivatePages(char* pages, size_t offset, size_t size, const std::string& description)
+      : pages_(pages), offset_(offset), size_(size) {
+    watched_.emplace(pages, offset + size, OnBusError::Die, description);
+  }
+  ~PrivatePages() override {
+    watched_.reset();
+    ::munmap(pages_, offset_ + size_);
+  }
   const char* data() const override { return pages_ + offset_; }
   size_t size() const override { return size_; }
   bool is_writable() const override { return true; }
@@ -50,16 +58,35 @@ class PrivatePages final : public Buffer {
   char* pages_;
   size_t offset_;
   size_t size_;
+  std::optional<WatchedPages> watched_;
 };
 
 class MappedFile final : public Buffer {
  public:
-  MappedFile(std::string path, const struct stat& status, void* memory, bool is_writable)
-      : path_(std::move(path)), status_(status), memory_(static_cast<char*>(memory)), was_written_(is_writable) {}
-  ~MappedFile() override { ::munmap(memory_, size()); }
+  MappedFile(std::string path, std::string_view operation, const struct stat& status, void* memory, MapMode mode)
+      : path_(std::move(path)),
+        operation_(operation),
+        status_(status),
+        memory_(static_cast<char*>(memory)),
+        was_written_(mode == MapMode::Writable) {
+    // The memory of a writable mapping is a user's tensor: nobody can check it after each use.
+    watched_.emplace(memory_, size(), was_written_ ? OnBusError::Die : OnBusError::Note, description());
+  }
+  ~MappedFile() override {
+    watched_.reset();
+    ::munmap(memory_, size());
+  }
   const char* data() const override { return memory_; }
   size_t size() const override { return static_cast<size_t>(status_.st_size); }
   size_t held_bytes() const override { return 0; }
+
+  void check() const override {
+    const auto failed_at = any_bus_error() ? watched_->failed_at() : std::nullopt;
+    LOCKSTEP_CHECK_DATA(!failed_at, "[", operation_, "] the file could not be read while it was mapped: ", "file=\"",
+                        path_, "\", offset=", *failed_at,
+                        " (it was cut, or its storage failed); write a new file and rename it in place of changing "
+                        "one, or set LOCKSTEP_FILE_ACCESS=read");
+  }
 
   c10::intrusive_ptr<Buffer> private_pages(std::string_view part) const override {
     if (was_written_ || part.size() < kPagesPay) return {};
@@ -72,14 +99,18 @@ class MappedFile final : public Buffer {
     void* pages = ::mmap(nullptr, offset + part.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE,
                          file.number(), static_cast<off_t>(begin - offset));
     if (pages == MAP_FAILED) return {};
-    return c10::make_intrusive<PrivatePages>(static_cast<char*>(pages), offset, part.size());
+    return c10::make_intrusive<PrivatePages>(static_cast<char*>(pages), offset, part.size(), description());
   }
 
  private:
+  std::string description() const { return c10::str("operation=", operation_, ", file=\"", path_, "\""); }
+
   std::string path_;
+  std::string operation_;
   struct stat status_;
   char* memory_;
   bool was_written_;  // or may be: its bytes need not be those of the file
+  std::optional<WatchedPages> watched_;
 };
 
 }  // namespace
@@ -102,7 +133,7 @@ c10::intrusive_ptr<Buffer> map_pages(const std::string& path, std::string_view o
   LOCKSTEP_CHECK_DATA(memory != MAP_FAILED, "[", operation, "] the file could not be mapped: file=\"", path,
                       "\", bytes=", size, " (", std::strerror(errno), ")");
   if (mode == MapMode::Sequential) ::madvise(memory, size, MADV_SEQUENTIAL);
-  return c10::make_intrusive<MappedFile>(path, status, memory, writable);
+  return c10::make_intrusive<MappedFile>(path, operation, status, memory, mode);
 }
 
 }  // namespace lockstep::data::detail

@@ -6,6 +6,7 @@
 
 #include <ATen/ops/from_blob.h>
 
+#include "lockstep/data/element/bus_errors.h"
 #include "lockstep/data/formats/new_tensor.h"
 
 namespace lockstep::data::detail {
@@ -37,6 +38,7 @@ at::Tensor copied(const Row& row) {
   }
   at::Tensor tensor = new_tensor(row.type->sizes, row.type->dtype);
   if (row.type->num_bytes > 0) std::memcpy(tensor.data_ptr(), row.data, row.type->num_bytes);
+  if (any_bus_error()) row.buffer->check();
   return tensor;
 }
 
@@ -73,11 +75,17 @@ c10::intrusive_ptr<Buffer> copied_part(std::string_view part) {
 }
 
 void move_to_own_memory(Row& row) {
-  row.buffer = copied_part(bytes_of(row));
+  auto buffer = copied_part(bytes_of(row));
+  if (any_bus_error()) row.buffer->check();
+  row.buffer = std::move(buffer);
   row.data = row.buffer->data();
 }
 
-void move_to_own_memory(Bytes& bytes) { bytes = Bytes(bytes.view()); }
+void move_to_own_memory(Bytes& bytes) {
+  Bytes copy(bytes.view());
+  if (any_bus_error()) bytes.buffer()->check();
+  bytes = std::move(copy);
+}
 
 /// Calls `visit` on the leaves of a list, in a list of its own.
 template <class Visit>
@@ -119,8 +127,8 @@ bool has_excess(const Leaf& leaf) {
   }
   if (const auto* tensor = leaf.as<at::Tensor>()) return has_excess(*tensor);
   const auto* list = leaf.as<LeafList>();
-  return list != nullptr && std::any_of(list->leaves->begin(), list->leaves->end(),
-                                        [](const Leaf& each) { return has_excess(each); });
+  return list != nullptr &&
+         std::any_of(list->leaves->begin(), list->leaves->end(), [](const Leaf& each) { return has_excess(each); });
 }
 
 void release(Leaf& leaf) {
@@ -148,6 +156,16 @@ at::Tensor copied_tensor(const Leaf& leaf) {
   if (const auto* tensor = leaf.as<at::Tensor>()) return may_be_written(*tensor) ? tensor->clone() : *tensor;
   const auto* row = leaf.as<Row>();
   return row != nullptr ? copied(*row) : to_tensor(leaf);
+}
+
+void check_read(const Leaf& leaf) {
+  if (const auto* row = leaf.as<Row>()) {
+    if (row->buffer) row->buffer->check();
+  } else if (const auto* bytes = leaf.as<Bytes>()) {
+    if (bytes->buffer()) bytes->buffer()->check();
+  } else if (const auto* list = leaf.as<LeafList>()) {
+    for (const Leaf& each : *list->leaves) check_read(each);
+  }
 }
 
 void own_tensors(Element& element) {

@@ -24,6 +24,10 @@ LOCKSTEP_API at::Tensor take_tensor(Leaf& leaf);
 /// As `take_tensor`, for a leaf that keeps its value: what it holds is copied.
 LOCKSTEP_API at::Tensor copied_tensor(const Leaf& leaf);
 
+/// Throws DataError where the leaf points to pages of a file that could not be read. For those who have read them; they
+/// ask `any_bus_error` first.
+LOCKSTEP_API void check_read(const Leaf& leaf);
+
 /// Copies the element's tensors that something else holds, too, before a user's function gets them.
 LOCKSTEP_API void own_tensors(Element& element);
 

@@ -4,6 +4,8 @@
 #include <mutex>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/element/bus_errors.h"
+#include "lockstep/data/element/private_memory.h"
 #include "lockstep/data/transforms.h"
 #include "lockstep/device/random.h"
 
@@ -125,7 +127,14 @@ MapFunction::MapFunction(ElementFunction fn, uint64_t seed) : fn_(std::move(fn))
 void MapFunction::operator()(int64_t ordinal, Element& in, Element& out) {
   lockstep::detail::RunSeed seed(SmallRandom(seed_ + static_cast<uint64_t>(ordinal)).next());
   const lockstep::detail::ReplicaRandom random(seed, 0);
+  const uint64_t failed = bus_error_count.load(std::memory_order_relaxed);
+  if (failed != 0) {
+    for (const Leaf& leaf : in.leaves) check_read(leaf);
+  }
   fn_(in, out);
+  LOCKSTEP_CHECK_DATA(bus_error_count.load(std::memory_order_relaxed) == failed,
+                      "[map] a file could not be read while it was mapped: ", last_bus_error(),
+                      " (it was cut, or its storage failed)");
 }
 
 NodePtr make_map(NodePtr input, ElementFunction fn, ElementSpec result, MapOptions options) {

@@ -175,6 +175,7 @@ class StepIterator::Feeder {
       if (leaf.as<data::Row>() != nullptr) {
         const at::Tensor borrowed = data::detail::to_tensor(leaf);
         at::Tensor on_device = uploaded(borrowed, uploader);
+        if (data::detail::any_bus_error()) data::detail::check_read(leaf);
         // Replicas may write to their batches: on the CPU they get memory of their own.
         leaf = on_device.is_same(borrowed) ? data::detail::take_tensor(leaf) : std::move(on_device);
       } else if (auto* tensor = leaf.as<at::Tensor>()) {

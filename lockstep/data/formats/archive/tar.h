@@ -8,6 +8,7 @@
 
 #include "lockstep/api.h"
 #include "lockstep/data/element/bytes.h"
+#include "lockstep/data/formats/stream/file_access.h"
 
 /// Tar archives, file by file or as WebDataset's samples. Compression (gzip, zstd, xz, bzip2, lz4) is
 /// detected by the first bytes.
@@ -20,7 +21,7 @@
 /// }
 /// ```
 ///
-/// Files of an uncompressed archive point into the mapped archive and are not copied. Built without libarchive,
+/// Files of an uncompressed archive that is mapped point into it and are not copied. Built without libarchive,
 /// the constructors throw c10::NotImplementedError that names the package.
 namespace lockstep::data {
 
@@ -36,7 +37,7 @@ struct LOCKSTEP_API TarEntry {
 class LOCKSTEP_API TarReader {
  public:
   /// Throws DataError where the file cannot be read.
-  explicit TarReader(const std::string& path);
+  explicit TarReader(const std::string& path, FileAccess access = FileAccess::Auto);
   /// Reads an archive in memory.
   static TarReader from_memory(Bytes archive);
   ~TarReader();
@@ -65,7 +66,7 @@ struct LOCKSTEP_API TarSample {
 /// in WebDataset, files without a dot in their name, or that start with one, are skipped. For one thread.
 class LOCKSTEP_API TarSampleReader {
  public:
-  explicit TarSampleReader(const std::string& path);
+  explicit TarSampleReader(const std::string& path, FileAccess access = FileAccess::Auto);
   explicit TarSampleReader(TarReader reader);
 
   /// Stores the next sample in `sample` and returns true, or returns false at the end.

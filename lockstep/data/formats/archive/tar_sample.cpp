@@ -23,7 +23,8 @@ bool split_name(const std::string& name, std::string& key, std::string& extensio
 
 }  // namespace
 
-TarSampleReader::TarSampleReader(const std::string& path) : TarSampleReader(TarReader(path)) {}
+TarSampleReader::TarSampleReader(const std::string& path, FileAccess access)
+    : TarSampleReader(TarReader(path, access)) {}
 TarSampleReader::TarSampleReader(TarReader reader) : reader_(std::move(reader)) {}
 
 // Reads the next file that belongs to a sample.

@@ -8,8 +8,6 @@
 #include "lockstep/data/formats/records/crc32c.h"
 #include "lockstep/data/formats/skip_one_by_one.h"
 #include "lockstep/data/formats/stream/byte_stream.h"
-#include "lockstep/data/formats/stream/files.h"
-#include "lockstep/data/formats/stream/zlib_stream.h"
 
 namespace lockstep::data {
 namespace {
@@ -48,11 +46,14 @@ Compression resolve(Compression asked, std::string_view data) {
 }  // namespace
 
 RecordReader::RecordReader(std::string path, RecordReaderOptions options)
-    : RecordReader(detail::map_whole(path, "tfrecords"), path, options) {}
+    : RecordReader(detail::StoredFile(path, "tfrecords", options.access), path, options) {}
 
 RecordReader::RecordReader(Bytes contents, std::string name, RecordReaderOptions options)
-    : file_(std::move(contents)), path_(std::move(name)), compression_(resolve(options.compression, file_)) {
-  if (compression_ != Compression::None) stream_ = std::make_unique<detail::InflatedStream>(file_, compression_);
+    : RecordReader(detail::StoredFile(std::move(contents)), std::move(name), options) {}
+
+RecordReader::RecordReader(detail::StoredFile file, std::string name, RecordReaderOptions options)
+    : path_(std::move(name)), compression_(resolve(options.compression, file.head())) {
+  stream_ = std::make_unique<detail::ByteStream>(std::move(file), compression_);
 }
 
 RecordReader::~RecordReader() = default;
@@ -61,12 +62,12 @@ RecordReader& RecordReader::operator=(RecordReader&&) noexcept = default;
 
 bool RecordReader::next(Bytes& record) {
   if (ended_) return false;
-  if (stream_ != nullptr) return next_inflated(record);
+  if (stream_->in_blocks()) return next_of_blocks(record);
   std::string_view payload;
   uint32_t checksum = 0;
-  if (!next_mapped(payload, checksum)) return false;
+  if (!next_in_memory(payload, checksum)) return false;
   finish_record(payload, checksum);
-  record = Bytes(file_.buffer(), payload);
+  record = Bytes(stream_->contents().buffer(), payload);
   return true;
 }
 
@@ -77,21 +78,21 @@ int64_t RecordReader::skip(int64_t count) {
 bool RecordReader::skip_one() {
   if (ended_) return false;
   uint64_t length = 0;
-  if (stream_ == nullptr) {
+  if (!stream_->in_blocks()) {
     std::string_view payload;
     uint32_t checksum = 0;
-    if (!next_mapped(payload, checksum)) return false;
+    if (!next_in_memory(payload, checksum)) return false;
     length = payload.size();
   } else {
-    if (!read_inflated_header(length)) return false;
+    if (!read_header(length)) return false;
     if (stream_->discard(length + kChecksumSize) < length + kChecksumSize) end_with(kWhole, stream_->problem());
   }
   finish_record(length);
   return true;
 }
 
-bool RecordReader::next_mapped(std::string_view& payload, uint32_t& checksum) {
-  const std::string_view rest = file_.view().substr(offset_);
+bool RecordReader::next_in_memory(std::string_view& payload, uint32_t& checksum) {
+  const std::string_view rest = stream_->contents().view().substr(offset_);
   if (rest.empty()) return false;
   if (rest.size() < kHeaderSize) end_with(kWhole);
   uint64_t length = 0;
@@ -103,7 +104,7 @@ bool RecordReader::next_mapped(std::string_view& payload, uint32_t& checksum) {
   return true;
 }
 
-bool RecordReader::read_inflated_header(uint64_t& length) {
+bool RecordReader::read_header(uint64_t& length) {
   char header[kHeaderSize];
   const size_t got = stream_->read(header, kHeaderSize);
   if (got == 0 && stream_->problem().empty()) return false;
@@ -113,9 +114,9 @@ bool RecordReader::read_inflated_header(uint64_t& length) {
   return true;
 }
 
-bool RecordReader::next_inflated(Bytes& record) {
+bool RecordReader::next_of_blocks(Bytes& record) {
   uint64_t length = 0;
-  if (!read_inflated_header(length)) return false;
+  if (!read_header(length)) return false;
   char* memory = nullptr;
   // Pages of this that the data do not reach are never touched, so a false length costs no memory.
   auto buffer = Buffer::allocate(length, &memory);
@@ -137,6 +138,7 @@ void RecordReader::finish_record(uint64_t length) {
 // The next record is behind this one, whether its payload is sound or not.
 void RecordReader::finish_record(std::string_view payload, uint32_t checksum) {
   const bool sound = masked_crc32c(payload) == checksum;
+  if (!sound) check_pages();
   const std::string message = sound ? "" : damage(kSoundChecksum);
   finish_record(payload.size());
   LOCKSTEP_CHECK_DATA(sound, message);
@@ -150,7 +152,16 @@ std::string RecordReader::damage(std::string_view rule, std::string_view reason)
   return text;
 }
 
+// Pages of a mapped file that could not be read are full of zeros.
+void RecordReader::check_pages() {
+  if (stream_->in_blocks() || stream_->contents().buffer() == nullptr) return;
+  ended_ = true;
+  stream_->contents().buffer()->check();
+  ended_ = false;
+}
+
 void RecordReader::end_with(std::string_view rule, std::string_view reason) {
+  check_pages();
   const std::string message = damage(rule, reason);
   ended_ = true;
   ++records_read_;

@@ -10,6 +10,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/element/mapped_file.h"
+#include "lockstep/data/formats/stream/file_access.h"
+#include "lockstep/data/formats/stream/file_blocks.h"
 
 namespace lockstep::data::detail {
 namespace {
@@ -28,6 +30,11 @@ Bytes map_whole(const std::string& path, std::string_view operation) {
   auto buffer = Buffer::map_file(path, operation);
   const std::string_view all(buffer->data(), buffer->size());
   return {std::move(buffer), all};
+}
+
+Bytes map_or_read(const std::string& path, std::string_view operation) {
+  const bool reads = resolve_access(FileAccess::Auto, path) == FileAccess::Read;
+  return reads ? read_whole(path, operation) : map_whole(path, operation);
 }
 
 c10::intrusive_ptr<Buffer> map_private(const std::string& path, std::string_view operation) {

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/element/bus_errors.h"
 #include "lockstep/data/formats/skip_one_by_one.h"
 #include "lockstep/data/formats/stream/byte_stream.h"
-#include "lockstep/data/formats/stream/files.h"
 
 namespace lockstep::data {
 namespace {
@@ -32,9 +32,12 @@ std::string_view trimmed(std::string_view text) {
 }  // namespace
 
 CsvReader::CsvReader(std::string path, CsvOptions options)
-    : CsvReader(detail::map_whole(path, "csv"), path, std::move(options)) {}
+    : CsvReader(detail::StoredFile(path, "csv", options.access), path, std::move(options)) {}
 
 CsvReader::CsvReader(Bytes contents, std::string name, CsvOptions options)
+    : CsvReader(detail::StoredFile(std::move(contents)), std::move(name), std::move(options)) {}
+
+CsvReader::CsvReader(detail::StoredFile file, std::string name, CsvOptions options)
     : path_(std::move(name)), options_(std::move(options)) {
   const char delimiter = options_.delimiter;
   LOCKSTEP_CHECK_VALUE(delimiter != '"' && delimiter != '\n' && delimiter != '\r',
@@ -42,8 +45,8 @@ CsvReader::CsvReader(Bytes contents, std::string name, CsvOptions options)
   for (const int64_t column : options_.select_columns) {
     LOCKSTEP_CHECK_VALUE(column >= 0, "[csv] columns are counted from 0 on: select_columns has ", column);
   }
-  const Compression compression = detail::resolve_by_gzip_magic(options_.compression, contents);
-  stream_ = std::make_unique<detail::ByteStream>(std::move(contents), compression);
+  const Compression compression = detail::resolve_by_gzip_magic(options_.compression, file.head());
+  stream_ = std::make_unique<detail::ByteStream>(std::move(file), compression);
   if (options_.header && read_record(names_)) select(names_);
 }
 
@@ -83,6 +86,11 @@ bool CsvReader::read_record(std::vector<std::string>& fields) {
     ++records_read_;
     leave_line();
     throw;
+  }
+  if (detail::any_bus_error() && !stream_->in_blocks()) {
+    ended_ = true;
+    stream_->contents().buffer()->check();
+    ended_ = false;
   }
   if (num_columns_ == 0) num_columns_ = column_;
   LOCKSTEP_CHECK_DATA(column_ == num_columns_, "[csv] each record must have as many fields as the first: file=\"",
@@ -214,7 +222,7 @@ template LOCKSTEP_API double CsvReader::number(const std::vector<std::string>&, 
 
 void CsvReader::end_with(std::string_view problem) {
   ended_ = true;
-  refuse("the compressed data must be sound", problem);
+  refuse(stream_->rule(), problem);
 }
 
 void CsvReader::refuse(std::string_view rule, std::string_view text) const {

@@ -10,6 +10,7 @@
 #include "lockstep/api.h"
 #include "lockstep/data/element/bytes.h"
 #include "lockstep/data/formats/stream/compression.h"
+#include "lockstep/data/formats/stream/file_access.h"
 
 /// Reads tables of text (RFC 4180): fields between delimiters, in double quotes where they hold delimiters, line ends
 /// or quotes, which are doubled.
@@ -23,7 +24,8 @@ namespace lockstep::data {
 
 namespace detail {
 class ByteStream;
-}
+class StoredFile;
+}  // namespace detail
 
 struct CsvOptions {
   char delimiter = ',';
@@ -35,6 +37,8 @@ struct CsvOptions {
   std::vector<int64_t> select_columns = {};
   /// Auto detects gzip; zlib must be set explicitly.
   Compression compression = Compression::Auto;
+  /// How an opened file is read.
+  FileAccess access = FileAccess::Auto;
 };
 
 /// The records of one file in order. One thread at a time may use it.
@@ -71,6 +75,7 @@ class LOCKSTEP_API CsvReader {
   int64_t line() const { return line_; }
 
  private:
+  CsvReader(detail::StoredFile file, std::string name, CsvOptions options);
   bool read_record(std::vector<std::string>& fields);
   void read_fields(std::vector<std::string>& fields);
   void leave_line();

@@ -6,6 +6,8 @@
 #include <ATen/ops/stack.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/element/bus_errors.h"
+#include "lockstep/data/element/private_memory.h"
 
 namespace lockstep::data::detail {
 namespace {
@@ -97,6 +99,7 @@ void BatchAssembler::add(Element& element) {
     if (column.row_bytes == 0) continue;
     if (dense->data != nullptr) {
       std::memcpy(column.data + size_ * column.row_bytes, dense->data, column.row_bytes);
+      if (any_bus_error()) check_read(leaf);
     } else {
       column.tensor.select(0, size_).copy_(*leaf.as<at::Tensor>());
     }

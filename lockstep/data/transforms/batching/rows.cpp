@@ -6,6 +6,8 @@
 #include <ATen/ops/empty.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/element/bus_errors.h"
+#include "lockstep/data/element/private_memory.h"
 
 namespace lockstep::data::detail {
 namespace {
@@ -68,9 +70,17 @@ Leaf concat_leaves(const std::vector<Element>& pieces, size_t index, const char*
     pinned = pinned || (leaf.as<at::Tensor>() != nullptr && tensor.device().is_cpu() && tensor.is_pinned());
     tensors.push_back(std::move(tensor));
   }
-  if (!pinned) return at::cat(tensors);
-  at::Tensor joined = at::empty({0}, tensors.front().options().pinned_memory(true));
-  return at::cat_out(joined, tensors);
+  at::Tensor joined;
+  if (pinned) {
+    joined = at::empty({0}, tensors.front().options().pinned_memory(true));
+    at::cat_out(joined, tensors);
+  } else {
+    joined = at::cat(tensors);
+  }
+  for (const Element& piece : pieces) {
+    if (any_bus_error()) check_read(piece.leaves[index]);
+  }
+  return joined;
 }
 
 }  // namespace

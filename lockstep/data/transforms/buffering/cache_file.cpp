@@ -6,8 +6,9 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/formats/records/crc32c.h"
+#include "lockstep/data/element/bus_errors.h"
 #include "lockstep/data/element/mapped_file.h"
+#include "lockstep/data/formats/records/crc32c.h"
 #include "lockstep/data/formats/stream/files.h"
 #include "lockstep/data/transforms/buffering/cache_record.h"
 #include "lockstep/data/transforms/buffering/cache_store.h"
@@ -62,6 +63,7 @@ class FileContents final : public CacheContents {
     if (!checked_[static_cast<size_t>(index)].exchange(true, std::memory_order_relaxed)) {
       const std::string_view record(file_->data() + entry.offset, entry.size);
       const bool whole = crc32c(record) == entry.checksum;
+      if (any_bus_error()) file_->check();
       checked_[static_cast<size_t>(index)].store(whole, std::memory_order_relaxed);
       if (!whole) fail_cache_file(path_, entry.offset, c10::str("element ", index, " has a wrong checksum"));
     }
