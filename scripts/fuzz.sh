@@ -34,7 +34,10 @@ fi
 
 fuzz_one() {
   local name=$1 found=build/fuzz/findings/$1 folder=build/fuzz/bin
-  [[ " ${whole[*]} " == *" $1 "* ]] && folder=build/release/bin
+  if [[ " ${whole[*]} " == *" $1 "* ]]; then
+    folder=build/release/bin
+    [[ -w /dev/shm ]] && local -x TMPDIR=/dev/shm  # it writes many files
+  fi
   mkdir -p "$found" "build/fuzz/corpus/$name"
   # Leaks are the sanitizer tests' business: looking for them after each input costs most of the time.
   if "$folder/${name}_fuzz" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -detect_leaks=0 \
