@@ -100,6 +100,17 @@ int64_t count_rows(const data::Dataset<T>& dataset) {
   return rows;
 }
 
+/// Restores an iterator at `taken` elements and returns that number.
+template <class T>
+int64_t restore_at(const data::Dataset<T>& dataset, int64_t taken) {
+  auto iterator = dataset.iterator_of_epoch(0);
+  data::Position position = iterator.position();
+  position.taken = taken;
+  iterator.restore(position);
+  iterator.next();
+  return taken;
+}
+
 auto image_and_label(int64_t image_bytes) {
   return data::parse_example({{"image", data::Raw{at::kByte, {image_bytes}}}, {"label", data::FixedLen{at::kLong}}});
 }
@@ -121,6 +132,18 @@ void bench_records(const InputOptions& options, const Folder& folder, std::vecto
        [&] { return count_rows(data::tfrecords(small).map(image_and_label(kSmallBytes)).batch(256)); }},
       {"records_small_shuffled_parsed", small, kSmallBytes,
        [&] { return count_rows(data::tfrecords(small).shuffle(10'000).map(image_and_label(kSmallBytes)).batch(256)); }},
+      {"records_small_shuffled_sharded", small, kSmallBytes,
+       [&] { return 4 * count_rows(data::tfrecords(small).shuffle(10'000).shard(4, 0).batch(256)); }},
+      {"restore_sampled_shuffles", small, kSmallBytes,
+       [&] {
+         const auto shuffled = data::tfrecords(small).shuffle(10'000);
+         return restore_at(data::sample_from<data::Bytes>({shuffled, shuffled}), options.small_records);
+       }},
+      {"restore_interleaved_shuffles", small, kSmallBytes,
+       [&] {
+         const auto shuffled = [&](int64_t) { return data::tfrecords(small).shuffle(10'000); };
+         return restore_at(data::range(4).interleave(shuffled), 2 * options.small_records);
+       }},
       {"records_large", large, kLargeBytes, [&] { return count_rows(data::tfrecords(large).batch(32)); }},
       {"records_large_parsed", large, kLargeBytes,
        [&] { return count_rows(data::tfrecords(large).map(image_and_label(kLargeBytes)).batch(32)); }},

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -45,10 +44,12 @@ class Dataset {
  public:
   using value_type = T;
 
-  explicit Dataset(NodePtr node) : node_(std::move(node)), epochs_(std::make_shared<std::atomic<uint64_t>>(0)) {}
+  explicit Dataset(NodePtr node) : node_(std::move(node)) {}
 
-  /// Starts an iteration. Each call starts another epoch, with another random order.
-  Iterator<T> iterator() const { return iterator_of_epoch(epochs_->fetch_add(1, std::memory_order_relaxed)); }
+  /// Starts an iteration. Each call starts another epoch, with another random order. Epochs are those of the sources: a
+  /// dataset that is made anew for every epoch, `for (auto& batch : train.batch(32))`, has another order each time,
+  /// too.
+  Iterator<T> iterator() const { return iterator_of_epoch(node_->epochs()->start()); }
   /// Starts an iteration of the given epoch.
   Iterator<T> iterator_of_epoch(uint64_t epoch) const {
     return Iterator<T>(detail::ElementIterator(node_, Iteration{.epoch = epoch}));
@@ -87,7 +88,7 @@ class Dataset {
     return Dataset<Result>(detail::make_map(node_, std::move(fn.fn), std::move(fn.result), std::move(options)));
   }
 
-  /// Keeps the elements for which `keep` is true.
+  /// Keeps the elements for which `keep` is true. Random numbers that it draws belong to the element, as in `map`.
   template <class F>
   Dataset filter(F keep) const {
     return Dataset(detail::make_filter(node_, [keep = std::move(keep)](Element& element) mutable {
@@ -172,7 +173,8 @@ class Dataset {
   /// Appends the elements of `other`.
   Dataset concatenate(const Dataset& other) const { return Dataset(detail::make_concatenate(node_, other.node_)); }
 
-  /// Stores all elements in memory during the first epoch; later epochs read them from there.
+  /// Stores all elements in memory during the first epoch; later epochs read them from there. They are stored once for
+  /// all caches of this dataset, as long as it or one of them exists.
   Dataset cache() const { return Dataset(detail::make_cache(node_, "")); }
   /// Stores all elements in a file, which later epochs and later runs of the program read.
   Dataset cache(std::string file) const { return Dataset(detail::make_cache(node_, std::move(file))); }
@@ -220,8 +222,6 @@ class Dataset {
   }
 
   NodePtr node_;
-  /// The number of epochs that were started; shared by copies.
-  std::shared_ptr<std::atomic<uint64_t>> epochs_;
 };
 
 /// Combines elements of several datasets into tuples, up to the end of the shortest.

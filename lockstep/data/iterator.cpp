@@ -2,53 +2,139 @@
 
 #include <sstream>
 
+#include <c10/util/StringUtil.h>
+
 #include "lockstep/base/error.h"
 
 namespace lockstep::data {
 
+std::string PositionDetails::str() const {
+  std::string text;
+  if (seed) text += c10::str("seed ", *seed, " ");
+  if (failed > 0) text += c10::str("failed ", failed, " repeated ", repeated, " ");
+  if (next_epoch) text += c10::str("next ", *next_epoch, " ");
+  return text;
+}
+
+PositionDetails PositionDetails::parse(std::istream& in) {
+  PositionDetails details;
+  std::string word;
+  while (in >> word && word != "of") {
+    if (word == "seed") {
+      in >> details.seed.emplace();
+    } else if (word == "failed") {
+      in >> details.failed;
+    } else if (word == "repeated") {
+      in >> details.repeated;
+    } else if (word == "next") {
+      in >> details.next_epoch.emplace();
+    } else {
+      in.setstate(std::ios::failbit);
+    }
+  }
+  in.get();
+  return details;
+}
+
+void PositionDetails::check_seed(uint64_t current) const {
+  LOCKSTEP_CHECK_VALUE(!seed || *seed == current,
+                       "[restore] the position must be of the same seed, on which the order or values of elements "
+                       "depend: position of seed ",
+                       *seed, ", seed ", current, "; call torch::manual_seed(", *seed,
+                       ") before restore, or give the transforms seeds of their own");
+}
+
+void PositionDetails::check_failed(int64_t now) const {
+  LOCKSTEP_CHECK_VALUE(now == failed,
+                       "[restore] the same elements must fail as before the position was taken, because others would "
+                       "follow: failed then=",
+                       failed, ", now=", now, "; start the epoch anew");
+}
+
 std::string Position::str() const {
-  std::ostringstream text;
-  text << "epoch " << epoch << " taken " << taken << " of " << pipeline;
-  return text.str();
+  return c10::str("epoch ", epoch, " taken ", taken, " ", details.str(), "of ", pipeline);
 }
 
 Position Position::parse(const std::string& text) {
   std::istringstream in(text);
-  std::string epoch_word, taken_word, of_word;
+  std::string epoch_word, taken_word;
   Position position;
-  in >> epoch_word >> position.epoch >> taken_word >> position.taken >> of_word;
-  LOCKSTEP_CHECK_VALUE(in && epoch_word == "epoch" && taken_word == "taken" && of_word == "of",
-                       "[Position::parse] must be \"epoch NUMBER taken NUMBER of PIPELINE\": text=\"", text, "\"");
-  in.get();
+  in >> epoch_word >> position.epoch >> taken_word >> position.taken;
+  position.details = PositionDetails::parse(in);
+  LOCKSTEP_CHECK_VALUE(in && epoch_word == "epoch" && taken_word == "taken",
+                       "[Position::parse] must be \"epoch NUMBER taken NUMBER ... of PIPELINE\": text=\"", text, "\"");
   std::getline(in, position.pipeline, '\0');
   return position;
 }
 
 namespace detail {
 
+Iteration tracked(Iteration iteration) {
+  if (!iteration.seed) iteration.seed = process_seed();
+  iteration.seed_was_used = std::make_shared<std::atomic<bool>>(false);
+  return iteration;
+}
+
+std::optional<uint64_t> used_seed(const Iteration& iteration) {
+  const bool used = iteration.seed_was_used && iteration.seed_was_used->load(std::memory_order_relaxed);
+  return used ? iteration.seed : std::nullopt;
+}
+
 ElementIterator::ElementIterator(NodePtr node, Iteration iteration)
-    : node_(std::move(node)), iteration_(iteration), iterator_(node_->iterator(iteration)) {}
+    : node_(std::move(node)), iteration_(tracked(std::move(iteration))), iterator_(node_->iterator(iteration_)) {}
 
 bool ElementIterator::next(Element& element) {
   ++taken_;  // before the call: an element that fails counts as taken
-  const bool found = iterator_->next(element);
-  if (!found) --taken_;
-  return found;
+  try {
+    const bool found = iterator_->next(element);
+    if (!found) --taken_;
+    return found;
+  } catch (...) {
+    ++failed_;
+    taken_at_failure_ = taken_;
+    throw;
+  }
 }
 
-Position ElementIterator::position() const { return {iteration_.epoch, taken_, describe(*node_)}; }
+Position ElementIterator::position() const {
+  const uint64_t next_epoch = node_->epochs()->next();
+  return {.epoch = iteration_.epoch,
+          .taken = taken_,
+          .pipeline = describe(*node_),
+          .details = {.seed = used_seed(iteration_),
+                      .failed = failed_,
+                      .repeated = taken_at_failure_,
+                      .next_epoch = next_epoch == iteration_.epoch + 1 ? std::nullopt : std::optional(next_epoch)}};
+}
 
 void ElementIterator::restore(const Position& position) {
   const std::string pipeline = describe(*node_);
   LOCKSTEP_CHECK_VALUE(position.pipeline == pipeline,
                        "[restore] the position must be of the same dataset: position of ", position.pipeline,
                        ", dataset ", pipeline);
-  iteration_.epoch = position.epoch;
-  iterator_ = node_->iterator(iteration_);
-  taken_ = iterator_->skip(position.taken);
-  LOCKSTEP_CHECK_VALUE(taken_ == position.taken,
-                       "[restore] the position is beyond the end of the dataset: ", "elements=", taken_,
+  ElementIterator restored(node_, {.epoch = position.epoch, .pin_memory = iteration_.pin_memory});
+  position.details.check_seed(*restored.iteration_.seed);
+  if (position.details.seed) restored.iteration_.seed_was_used->store(true, std::memory_order_relaxed);
+  restored.repeat(position.details);
+  restored.taken_ += restored.iterator_->skip(position.taken - restored.taken_);
+  LOCKSTEP_CHECK_VALUE(restored.taken_ == position.taken,
+                       "[restore] the position is beyond the end of the dataset: ", "elements=", restored.taken_,
                        ", taken=", position.taken, "; check whether its files have changed");
+  *this = std::move(restored);
+  node_->epochs()->set_next(position.details.next_epoch.value_or(position.epoch + 1));
+}
+
+void ElementIterator::repeat(const PositionDetails& details) {
+  if (details.failed == 0) return;
+  Element element;
+  bool found = true;
+  while (found && taken_ < details.repeated) {
+    try {
+      found = next(element);
+    } catch (const std::exception&) {
+    }
+  }
+  details.check_failed(failed_);
 }
 
 }  // namespace detail

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <istream>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -13,13 +14,39 @@
 
 namespace lockstep::data {
 
+/// What a position belongs to, beside its dataset, and what an iterator needs to get there. Common to positions of
+/// datasets and of distributed datasets.
+struct LOCKSTEP_API PositionDetails {
+  /// The seed of `torch::manual_seed`, if random orders or functions have used it: `restore` rejects another one.
+  std::optional<uint64_t> seed = std::nullopt;
+  /// How many calls have thrown, and the number of calls up to the last one that did. These are repeated when the
+  /// position is restored, because only they show which elements fail.
+  int64_t failed = 0;
+  int64_t repeated = 0;
+  /// The epoch that starts next, if other iterators of the source have started epochs since.
+  std::optional<uint64_t> next_epoch = std::nullopt;
+
+  /// "seed 7 failed 1 repeated 3 next 5 ", without what is not set.
+  std::string str() const;
+  /// Reads such a text up to the word `of`, which is removed, too.
+  static PositionDetails parse(std::istream& in);
+  /// Throws ValueError where `seed` is set and is not `current`.
+  void check_seed(uint64_t current) const;
+  /// Throws ValueError unless as many of the repeated calls have thrown as before.
+  void check_failed(int64_t now) const;
+
+  friend bool operator==(const PositionDetails&, const PositionDetails&) = default;
+};
+
 /// The position of an iterator: its epoch, and how many of its elements were taken. Small enough for any checkpoint,
 /// and independent of the number of threads. `str` and `parse` convert it to and from text.
 struct LOCKSTEP_API Position {
   uint64_t epoch = 0;
+  /// Elements that were taken. One whose call threw counts, too.
   int64_t taken = 0;
   /// `Dataset::str` of the dataset; `restore` rejects the position of another one.
   std::string pipeline;
+  PositionDetails details = {};
 
   std::string str() const;
   static Position parse(const std::string& text);
@@ -35,15 +62,27 @@ class LOCKSTEP_API ElementIterator {
   ElementIterator(NodePtr node, Iteration iteration);
   bool next(Element& element);
   Position position() const;
-  /// Restarts at `position`. Throws ValueError for a position of another dataset, or beyond its end.
+  /// Restarts at `position`. Later epochs of the dataset follow its epoch. Throws ValueError for a position of another
+  /// dataset or seed, or beyond its end.
   void restore(const Position& position);
 
  private:
+  /// Makes the elements up to the last one that failed again.
+  void repeat(const PositionDetails& details);
+
   NodePtr node_;
   Iteration iteration_;
   std::unique_ptr<NodeIterator> iterator_;
   int64_t taken_ = 0;
+  int64_t failed_ = 0;
+  /// `taken_` after the last call that threw.
+  int64_t taken_at_failure_ = 0;
 };
+
+/// Returns the parameters for an iterator that is asked for its position: with the seed of now, if there is none.
+LOCKSTEP_API Iteration tracked(Iteration iteration);
+/// Returns the seed of `iteration` if random numbers were made from it.
+LOCKSTEP_API std::optional<uint64_t> used_seed(const Iteration& iteration);
 
 }  // namespace detail
 
@@ -69,8 +108,9 @@ class Iterator {
   Position position() const { return iterator_.position(); }
 
   /// Continues at the position of another iterator of the same dataset, in this process or another one: exactly the
-  /// same elements follow. Earlier elements are skipped without calling functions of `map` and, where a format allows,
-  /// without reading them.
+  /// same elements follow, and then the same epochs. Earlier elements are skipped without calling functions of `map`
+  /// and, where a format allows, without reading them. If elements have failed, those up to the last failure are made
+  /// again. Throws ValueError for a position of another dataset or another seed.
   void restore(const Position& position) { iterator_.restore(position); }
 
  private:

@@ -2,16 +2,41 @@
 
 #include <algorithm>
 #include <exception>
+#include <mutex>
 
 #include <ATen/CPUGeneratorImpl.h>
 
 namespace lockstep::data {
+namespace {
+
+std::shared_ptr<Epochs> epochs_of(const std::vector<NodePtr>& inputs) {
+  std::vector<std::shared_ptr<Epochs>> parts;
+  for (const NodePtr& input : inputs) parts.push_back(input->epochs());
+  return Epochs::shared_by(parts);
+}
+
+uint64_t mixed_seed(uint64_t base, uint64_t depth, uint64_t branch, uint64_t epoch) {
+  detail::SmallRandom mix(base);
+  uint64_t first = mix.next() ^ (depth * 0x9e3779b97f4a7c15);
+  if (branch != 0) first ^= detail::SmallRandom(branch).next();
+  return detail::SmallRandom(first + epoch).next();
+}
+
+}  // namespace
 
 Iteration Iteration::nested(uint64_t index) const {
   if (index == 0) return *this;
   Iteration inner = *this;
   inner.epoch = detail::SmallRandom(epoch * 0x2545f4914f6cdd1d + index).next();
   return inner;
+}
+
+Iteration Iteration::of_input(uint64_t index, uint64_t depth) const {
+  if (index == 0) return *this;
+  // With the depth, so that input 1 of input 0 and input 0 of input 1 are different branches.
+  Iteration other = *this;
+  other.branch = detail::SmallRandom(detail::SmallRandom(branch + depth).next() + index).next();
+  return other;
 }
 
 NodeIterator::~NodeIterator() = default;
@@ -28,11 +53,23 @@ int64_t NodeIterator::skip(int64_t count) {
   return skipped;
 }
 
-Node::Node(std::vector<NodePtr> inputs) : inputs_(std::move(inputs)), depth_(0) {
+Node::Node(std::vector<NodePtr> inputs) : inputs_(std::move(inputs)), depth_(0), epochs_(epochs_of(inputs_)) {
   for (const NodePtr& input : inputs_) depth_ = std::max(depth_, input->depth() + 1);
 }
 
 Node::~Node() = default;
+
+NodePtr Node::with_changed_inputs(std::vector<NodePtr> inputs) const {
+  if (inputs == inputs_) return shared_from_this();
+  return with_inputs(std::move(inputs));
+}
+
+std::shared_ptr<detail::CacheStores> Node::cache_stores(std::shared_ptr<detail::CacheStores> (*make)()) const {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (!cache_stores_) cache_stores_ = make();
+  return cache_stores_;
+}
 
 bool Node::is_replayable() const {
   return std::all_of(inputs_.begin(), inputs_.end(), [](const NodePtr& input) { return input->is_replayable(); });
@@ -47,13 +84,16 @@ std::string describe(const Node& node) {
   return text.empty() ? node.name() : text + "." + node.name();
 }
 
+uint64_t process_seed() { return at::detail::getDefaultCPUGenerator().current_seed(); }
+
 uint64_t random_seed(std::optional<uint64_t> seed, uint64_t depth, const Iteration& iteration) {
-  const uint64_t base = seed             ? *seed
-                        : iteration.seed ? *iteration.seed
-                                         : at::detail::getDefaultCPUGenerator().current_seed();
-  SmallRandom mix(base);
-  const uint64_t first = mix.next() ^ (depth * 0x9e3779b97f4a7c15);
-  return SmallRandom(first + iteration.epoch).next();
+  if (seed) return mixed_seed(*seed, depth, 0, iteration.epoch);
+  if (iteration.seed_was_used) iteration.seed_was_used->store(true, std::memory_order_relaxed);
+  return function_seed(depth, iteration);
+}
+
+uint64_t function_seed(uint64_t depth, const Iteration& iteration) {
+  return mixed_seed(iteration.seed ? *iteration.seed : process_seed(), depth, iteration.branch, iteration.epoch);
 }
 
 }  // namespace detail

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "lockstep/api.h"
 #include "lockstep/data/element/element.h"
 #include "lockstep/data/element/spec.h"
+#include "lockstep/data/epochs.h"
 
 /// Internal: the graph behind a Dataset. A node never changes and makes any number of iterators, which hold the state.
 ///
@@ -29,9 +31,21 @@ struct LOCKSTEP_API Iteration {
   /// The seed that the workers of a job have agreed on, for transforms without a seed of their own. Nothing:
   /// LibTorch's.
   std::optional<uint64_t> seed = std::nullopt;
+  /// Which of the inputs of nodes with several inputs lead here: random numbers differ between branches. 0: the first
+  /// ones.
+  uint64_t branch = 0;
+  /// The number of the input pipeline among those that functions make for workers or replicas. Generators have other
+  /// random numbers in each of them; orders and functions of transforms have the same ones, so that pipelines can be
+  /// shards of one dataset.
+  uint64_t pipeline = 0;
+  /// Set to true when random numbers are made from `seed`, if it is not null.
+  std::shared_ptr<std::atomic<bool>> seed_was_used = nullptr;
 
   /// Returns the parameters of the nested iteration number `index`; those of number 0 are these.
   Iteration nested(uint64_t index) const;
+  /// Returns the parameters of the iteration over input number `index` of a node of this depth with several inputs;
+  /// those of number 0 are these.
+  Iteration of_input(uint64_t index, uint64_t depth) const;
 };
 
 /// Iterates once over the elements of a node. One thread at a time may use it.
@@ -48,6 +62,10 @@ class LOCKSTEP_API NodeIterator {
   /// whose `next` throws counts as one, and `skip` does not throw for it.
   virtual int64_t skip(int64_t count);
 };
+
+namespace detail {
+class CacheStores;
+}  // namespace detail
 
 /// How the rewrites of a graph (sharding, splitting of batches) treat a node.
 enum class Role {
@@ -83,6 +101,8 @@ class LOCKSTEP_API Node : public std::enable_shared_from_this<Node> {
   const NodePtr& input() const { return inputs_.front(); }
   /// Returns a copy of the node with other inputs.
   virtual NodePtr with_inputs(std::vector<NodePtr> inputs) const = 0;
+  /// Returns a copy of the node with other inputs, or the node itself where they are those that it has.
+  NodePtr with_changed_inputs(std::vector<NodePtr> inputs) const;
 
   virtual std::unique_ptr<NodeIterator> iterator(const Iteration& iteration) const = 0;
 
@@ -104,12 +124,21 @@ class LOCKSTEP_API Node : public std::enable_shared_from_this<Node> {
   /// The length of the longest path to a source; it makes the random numbers of nodes of one graph differ.
   uint64_t depth() const { return depth_; }
 
+  /// The counter of epochs of the sources of the graph.
+  const std::shared_ptr<Epochs>& epochs() const { return epochs_; }
+
+  /// What caches have stored of this node's elements, for all caches of the node. `make` makes it when it is first
+  /// asked for.
+  std::shared_ptr<detail::CacheStores> cache_stores(std::shared_ptr<detail::CacheStores> (*make)()) const;
+
  protected:
   explicit Node(std::vector<NodePtr> inputs);
 
  private:
   std::vector<NodePtr> inputs_;
   uint64_t depth_;
+  std::shared_ptr<Epochs> epochs_;
+  mutable std::shared_ptr<detail::CacheStores> cache_stores_;
 };
 
 /// A node with one input whose spec and cardinality are those of the input, unless it overrides them.
@@ -134,8 +163,15 @@ NodePtr make_node(Args&&... args) {
   return std::make_shared<NodeType>(std::forward<Args>(args)...);
 }
 
-/// Returns the seed of a node's random numbers, from the user's seed or LibTorch's, the node's depth and the epoch.
+/// Returns the seed that `torch::manual_seed` has set.
+LOCKSTEP_API uint64_t process_seed();
+
+/// Returns the seed of a node's random numbers, from the user's seed, the node's depth and the epoch. Without a seed of
+/// the user: from the iteration's or LibTorch's, and from the branch, too. Equal seeds of the user give equal orders in
+/// all branches: images and labels stay together.
 LOCKSTEP_API uint64_t random_seed(std::optional<uint64_t> seed, uint64_t depth, const Iteration& iteration);
+/// The same without a seed of the user, and without setting `Iteration::seed_was_used`: for functions that may draw.
+LOCKSTEP_API uint64_t function_seed(uint64_t depth, const Iteration& iteration);
 
 /// A small fast generator with a state of eight bytes (SplitMix64).
 class SmallRandom {

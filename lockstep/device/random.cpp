@@ -163,6 +163,7 @@ const at::Generator& ReplicaRandom::generator(c10::Device device) {
   for (const auto& [made_for, generator] : generators_) {
     if (made_for == type) return generator;
   }
+  used_seed_ = used_seed_ || !own_seed_;
   generators_.emplace_back(type, new_generator(device));
   generators_.back().second.set_current_seed(own_seed_ ? *own_seed_ : replica_seed(seed_.get(), replica_));
   return generators_.back().second;

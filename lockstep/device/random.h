@@ -68,6 +68,8 @@ class LOCKSTEP_API ReplicaRandom {
   const at::Generator& generator(c10::Device device);
   /// Seeds the replica's generators: `torch::manual_seed` inside the replica.
   void set_seed(uint64_t seed);
+  /// Whether random numbers were drawn that depend on the seed of the run.
+  bool used_seed() const { return used_seed_; }
 
   /// The innermost one of the calling thread, or null.
   static ReplicaRandom* current();
@@ -77,6 +79,7 @@ class LOCKSTEP_API ReplicaRandom {
   int replica_;
   /// What `set_seed` was called with last.
   std::optional<uint64_t> own_seed_;
+  bool used_seed_ = false;
   /// For CPUs and for CUDA, where they were asked for.
   std::vector<std::pair<c10::DeviceType, at::Generator>> generators_;
   ReplicaRandom* before_;

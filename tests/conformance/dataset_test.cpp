@@ -118,6 +118,42 @@ TEST_P(DatasetTest, GoesOnFromAPosition) {
   EXPECT_THROW(second.get_next(), EndOfData);
 }
 
+TEST_P(DatasetTest, ADatasetDistributedAnewForEveryEpochHasAnotherOrder) {
+  const auto train = examples(13).shuffle(13);
+  if (named.first > 0) train.collect();  // a worker that has read by itself follows the epochs of the first one
+  std::set<std::vector<double>> orders;
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    std::vector<double> seen;
+    for (const auto& batch : strategy.distribute_dataset(train.batch(4))) {
+      const at::Tensor all = all_rows(named, strategy, std::get<1>(batch));
+      for (int64_t i = 0; i < all.numel(); ++i) seen.push_back(all[i].item<double>());
+    }
+    orders.insert(seen);
+    std::sort(seen.begin(), seen.end());
+    ASSERT_EQ(seen.size(), 13u);
+    for (int64_t i = 0; i < 13; ++i) EXPECT_EQ(seen[i], i);
+  }
+  EXPECT_EQ(orders.size(), 3u);
+}
+
+TEST_P(DatasetTest, APositionOfAnotherSeedIsRefused) {
+  const auto input = strategy.distribute_dataset(examples(23).shuffle(10).batch(4));
+  torch::manual_seed(7);
+  auto first = input.iterator();
+  first.get_next();
+  const InputPosition saved = InputPosition::parse(first.position().str());
+  torch::manual_seed(8);
+  auto second = input.iterator();
+  EXPECT_THROW(second.restore(saved), c10::ValueError);
+  torch::manual_seed(7);
+  second.restore(saved);
+  while (auto expected = first.get_next_as_optional()) {
+    const auto y = std::get<1>(second.get_next());
+    EXPECT_TRUE(torch::equal(all_rows(named, strategy, y), all_rows(named, strategy, std::get<1>(*expected))));
+  }
+  torch::manual_seed(1);
+}
+
 TEST_P(DatasetTest, StaysOnTheHostWhereAsked) {
   for (const auto& batch : strategy.distribute_dataset(examples(4).batch(4), {.fetch_to_device = false})) {
     for (const auto& rows : strategy.local_results(std::get<0>(batch))) EXPECT_TRUE(rows.is_cpu());

@@ -15,7 +15,7 @@ NodePtr shard_for(const NodePtr& node, const InputWorker& worker) {
 
 /// Shards the names of files before they are shuffled: workers with different seeds still read different files.
 NodePtr shard_file_names(const NodePtr& names, const InputWorker& worker) {
-  if (names->role() == Role::Shuffle) return names->with_inputs({shard_file_names(names->input(), worker)});
+  if (names->role() == Role::Shuffle) return names->with_changed_inputs({shard_file_names(names->input(), worker)});
   return shard_for(names, worker);
 }
 
@@ -39,9 +39,9 @@ bool expands_to_reader(const Node& node) {
 NodePtr shard_by_file(const NodePtr& node, const InputWorker& worker) {
   switch (node->role()) {
     case Role::Reader:
-      return node->with_inputs({shard_file_names(node->input(), worker)});
+      return node->with_changed_inputs({shard_file_names(node->input(), worker)});
     case Role::Expand:
-      return expands_to_reader(*node) ? node->with_inputs({shard_file_names(node->input(), worker)}) : nullptr;
+      return expands_to_reader(*node) ? node->with_changed_inputs({shard_file_names(node->input(), worker)}) : nullptr;
     case Role::Source:
     case Role::Opaque:
       return nullptr;
@@ -62,7 +62,7 @@ NodePtr shard_by_file(const NodePtr& node, const InputWorker& worker) {
                        << " is left out, because each worker reads a part of the files";
     return inputs.front();
   }
-  return node->with_inputs(std::move(inputs));
+  return node->with_changed_inputs(std::move(inputs));
 }
 
 /// Every worker of the job reads all of the data, which a user of AutoShardPolicy::Auto may not expect.
@@ -80,13 +80,13 @@ NodePtr replace_hints(const NodePtr& node, const InputWorker& worker) {
   std::vector<NodePtr> inputs;
   for (const NodePtr& input : node->inputs()) inputs.push_back(replace_hints(input, worker));
   if (is_shard_hint(*node)) return shard_for(inputs.front(), worker);
-  return node->with_inputs(std::move(inputs));
+  return node->with_changed_inputs(std::move(inputs));
 }
 
 }  // namespace
 
 NodePtr shard_by_data(const NodePtr& node, const InputWorker& worker) {
-  if (node->role() == Role::Trailing) return node->with_inputs({shard_by_data(node->input(), worker)});
+  if (node->role() == Role::Trailing) return node->with_changed_inputs({shard_by_data(node->input(), worker)});
   return shard_for(node, worker);
 }
 

@@ -1,3 +1,4 @@
+#include "lockstep/data/function_random.h"
 #include "lockstep/data/sources.h"
 
 namespace lockstep::data::detail {
@@ -5,16 +6,23 @@ namespace {
 
 class GeneratorIterator final : public NodeIterator {
  public:
-  explicit GeneratorIterator(ElementGenerator generator) : generator_(std::move(generator)) {}
+  GeneratorIterator(const std::function<ElementGenerator()>& start, FunctionRandom random)
+      : random_(std::move(random)), generator_(random_(kStart, start)) {}
 
   bool next(Element& element) override {
     if (ended_) return false;
-    ended_ = !generator_(element);
+    const int64_t ordinal = ordinal_++;  // before the call: an element that throws has its number, too
+    ended_ = !random_(ordinal, [&] { return generator_(element); });
     return !ended_;
   }
 
  private:
+  /// The random numbers of `start` are none of an element's.
+  static constexpr int64_t kStart = -1;
+
+  FunctionRandom random_;
   ElementGenerator generator_;
+  int64_t ordinal_ = 0;
   bool ended_ = false;
 };
 
@@ -26,8 +34,9 @@ class GeneratorNode final : public Node {
   std::string name() const override { return "from_generator()"; }
   Role role() const override { return Role::Source; }
   NodePtr with_inputs(std::vector<NodePtr>) const override { return shared_from_this(); }
-  std::unique_ptr<NodeIterator> iterator(const Iteration&) const override {
-    return std::make_unique<GeneratorIterator>(start_());
+  std::unique_ptr<NodeIterator> iterator(const Iteration& iteration) const override {
+    FunctionRandom random(depth(), iteration.of_input(iteration.pipeline, depth()));
+    return std::make_unique<GeneratorIterator>(start_, std::move(random));
   }
   ElementSpec spec() const override { return spec_; }
   Cardinality cardinality() const override { return Cardinality::unknown(); }

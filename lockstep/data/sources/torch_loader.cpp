@@ -3,8 +3,8 @@
 
 #include <ATen/ATen.h>
 
+#include "lockstep/data/function_random.h"
 #include "lockstep/data/torch_dataset.h"
-#include "lockstep/device/random.h"
 
 namespace lockstep::data::detail {
 namespace {
@@ -28,17 +28,19 @@ std::shared_ptr<LoaderTurn> turn_of(const void* loader) {
 /// Starts the loader with the first `next`: an iterator that is never read leaves the one before it alone.
 class TorchLoaderIterator final : public NodeIterator {
  public:
-  TorchLoaderIterator(std::shared_ptr<TorchSource> source, std::shared_ptr<LoaderTurn> turn, uint64_t seed)
-      : source_(std::move(source)), turn_(std::move(turn)), seed_(seed) {
-    lockstep::detail::install_replica_random();
-  }
+  TorchLoaderIterator(std::shared_ptr<TorchSource> source, std::shared_ptr<LoaderTurn> turn, FunctionRandom random)
+      : source_(std::move(source)), turn_(std::move(turn)), random_(std::move(random)) {}
 
   bool next(Element& element) override {
     if (ended_) return false;
     const std::lock_guard<std::mutex> lock(turn_->mutex);
     // What the sampler draws is the same on all workers, and when a position is restored.
-    lockstep::detail::RunSeed seed(SmallRandom(seed_ + draws_++).next());
-    const lockstep::detail::ReplicaRandom random(seed, 0);
+    ended_ = !random_(draws_++, [&] { return read(element); });
+    return !ended_;
+  }
+
+ private:
+  bool read(Element& element) {
     if (iteration_ == 0) {
       source_->start();
       iteration_ = ++turn_->iteration;
@@ -46,15 +48,13 @@ class TorchLoaderIterator final : public NodeIterator {
     LOCKSTEP_CHECK_VALUE(iteration_ == turn_->iteration,
                          "[from_torch] a loader has one iterator at a time, and another one has started since: end "
                          "this loop first, or make a second loader");
-    ended_ = !source_->next(element);
-    return !ended_;
+    return source_->next(element);
   }
 
- private:
   std::shared_ptr<TorchSource> source_;
   std::shared_ptr<LoaderTurn> turn_;
-  uint64_t seed_;
-  uint64_t draws_ = 0;
+  FunctionRandom random_;
+  int64_t draws_ = 0;
   uint64_t iteration_ = 0;
   bool ended_ = false;
 };
@@ -68,7 +68,7 @@ class TorchLoaderNode final : public Node {
   Role role() const override { return Role::Source; }
   NodePtr with_inputs(std::vector<NodePtr>) const override { return shared_from_this(); }
   std::unique_ptr<NodeIterator> iterator(const Iteration& iteration) const override {
-    return std::make_unique<TorchLoaderIterator>(source_, turn_, random_seed(std::nullopt, depth(), iteration));
+    return std::make_unique<TorchLoaderIterator>(source_, turn_, FunctionRandom(depth(), iteration));
   }
   ElementSpec spec() const override { return spec_; }
   Cardinality cardinality() const override { return Cardinality::unknown(); }

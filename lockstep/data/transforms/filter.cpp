@@ -1,3 +1,4 @@
+#include "lockstep/data/function_random.h"
 #include "lockstep/data/transforms.h"
 
 namespace lockstep::data::detail {
@@ -5,19 +6,22 @@ namespace {
 
 class FilterIterator final : public NodeIterator {
  public:
-  FilterIterator(std::unique_ptr<NodeIterator> input, ElementPredicate keep)
-      : input_(std::move(input)), keep_(std::move(keep)) {}
+  FilterIterator(std::unique_ptr<NodeIterator> input, ElementPredicate keep, FunctionRandom random)
+      : input_(std::move(input)), keep_(std::move(keep)), random_(std::move(random)) {}
 
   bool next(Element& element) override {
-    while (input_->next(element)) {
-      if (keep_(element)) return true;
+    while (true) {
+      const int64_t ordinal = ordinal_++;  // before the call: an element that throws has its number, too
+      if (!input_->next(element)) return false;
+      if (random_(ordinal, [&] { return keep_(element); })) return true;
     }
-    return false;
   }
 
  private:
   std::unique_ptr<NodeIterator> input_;
   ElementPredicate keep_;
+  FunctionRandom random_;
+  int64_t ordinal_ = 0;
 };
 
 class FilterNode final : public UnaryNode {
@@ -29,7 +33,7 @@ class FilterNode final : public UnaryNode {
     return make_node<FilterNode>(std::move(inputs[0]), keep_);
   }
   std::unique_ptr<NodeIterator> iterator(const Iteration& iteration) const override {
-    return std::make_unique<FilterIterator>(input()->iterator(iteration), keep_);
+    return std::make_unique<FilterIterator>(input()->iterator(iteration), keep_, FunctionRandom(depth(), iteration));
   }
   Cardinality cardinality() const override { return Cardinality::unknown(); }
   std::optional<int64_t> batch_size() const override { return input()->batch_size(); }

@@ -7,7 +7,6 @@
 #include "lockstep/data/element/bus_errors.h"
 #include "lockstep/data/element/private_memory.h"
 #include "lockstep/data/transforms.h"
-#include "lockstep/device/random.h"
 
 namespace lockstep::data::detail {
 namespace {
@@ -55,7 +54,7 @@ NodePtr without_shuffles(const NodePtr& node) {
   if (node->role() == Role::Shuffle) return without_shuffles(node->input());
   std::vector<NodePtr> inputs;
   for (const NodePtr& input : node->inputs()) inputs.push_back(without_shuffles(input));
-  return node->with_inputs(std::move(inputs));
+  return node->with_changed_inputs(std::move(inputs));
 }
 
 class MapNode final : public UnaryNode {
@@ -69,7 +68,7 @@ class MapNode final : public UnaryNode {
   }
 
   std::unique_ptr<NodeIterator> iterator(const Iteration& iteration) const override {
-    MapFunction fn(fn_, random_seed(std::nullopt, depth(), iteration));
+    MapFunction fn(fn_, FunctionRandom(depth(), iteration));
     auto input_iterator = input()->iterator(iteration);
     if (options_.num_threads == 1) return std::make_unique<MapIterator>(std::move(input_iterator), std::move(fn));
     return make_parallel_map_iterator(std::move(input_iterator), std::move(fn), options_);
@@ -92,7 +91,7 @@ class MapNode final : public UnaryNode {
   /// Calls the function on two elements and returns what the specs of the results have in common. Where the number of
   /// rows of the input is unknown, that of the result is unknown, too.
   ElementSpec probe() const {
-    MapFunction fn(fn_, 0);
+    MapFunction fn(fn_, FunctionRandom());
     const auto elements = without_shuffles(input())->iterator({});
     Element in;
     Element out;
@@ -120,18 +119,12 @@ class MapNode final : public UnaryNode {
 
 }  // namespace
 
-MapFunction::MapFunction(ElementFunction fn, uint64_t seed) : fn_(std::move(fn)), seed_(seed) {
-  lockstep::detail::install_replica_random();
-}
-
 void MapFunction::operator()(int64_t ordinal, Element& in, Element& out) {
-  lockstep::detail::RunSeed seed(SmallRandom(seed_ + static_cast<uint64_t>(ordinal)).next());
-  const lockstep::detail::ReplicaRandom random(seed, 0);
   const uint64_t failed = bus_error_count.load(std::memory_order_relaxed);
   if (failed != 0) {
     for (const Leaf& leaf : in.leaves) check_read(leaf);
   }
-  fn_(in, out);
+  random_(ordinal, [&] { fn_(in, out); });
   LOCKSTEP_CHECK_DATA(bus_error_count.load(std::memory_order_relaxed) == failed,
                       "[map] a file could not be read while it was mapped: ", last_bus_error(),
                       " (it was cut, or its storage failed)");

@@ -5,6 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/element/private_memory.h"
 #include "lockstep/data/transforms.h"
+#include "lockstep/data/transforms/element_counter.h"
 
 namespace lockstep::data::detail {
 namespace {
@@ -19,13 +20,12 @@ constexpr int64_t kNoEnd = std::numeric_limits<int64_t>::max() / 4;
 /// element moves to the slot instead.
 class ShuffleIterator final : public NodeIterator {
  public:
-  ShuffleIterator(NodePtr input, int64_t buffer_size, uint64_t seed, const Iteration& iteration)
-      : node_(std::move(input)),
-        iteration_(iteration),
-        input_(node_->iterator(iteration)),
+  ShuffleIterator(const NodePtr& input, int64_t buffer_size, uint64_t seed, const Iteration& iteration)
+      : input_(input->iterator(iteration)),
+        counter_(input, iteration),
         capacity_(static_cast<size_t>(buffer_size)),
         random_(seed) {
-    const int64_t known = node_->cardinality().size().value_or(kMaxReserved);
+    const int64_t known = input->cardinality().size().value_or(kMaxReserved);
     buffer_.reserve(static_cast<size_t>(std::min({buffer_size, known, kMaxReserved})));
   }
 
@@ -41,12 +41,21 @@ class ShuffleIterator final : public NodeIterator {
 
   int64_t skip(int64_t count) override {
     if (count <= 0) return 0;
+    const bool started = !buffer_.empty() || input_ended_;
+    if (started && is_few(count, buffer_.size())) return NodeIterator::skip(count);
     const auto available = elements_left(count);
     if (!available) return NodeIterator::skip(count);
+    if (!started && is_few(count, std::min(capacity_, static_cast<size_t>(*available)))) {
+      return NodeIterator::skip(count);
+    }
     return simulate(count, *available);
   }
 
  private:
+  /// Whether elements are drawn one by one: nearly all of the buffer stays, so that nearly all of what is read is
+  /// needed, and a pass over the buffer would cost more.
+  static bool is_few(int64_t count, size_t buffered) { return count < static_cast<int64_t>(buffered / 4); }
+
   /// Fills the buffer as far as there are elements.
   void top_up() {
     if (has_hole_) {
@@ -81,24 +90,24 @@ class ShuffleIterator final : public NodeIterator {
 
   bool read(Element& element) {
     if (input_ended_) return false;
+    ++taken_;  // before the call: an element that throws counts, too
     input_ended_ = !input_->next(element);
-    if (input_ended_) return false;
-    ++taken_;
+    if (input_ended_) {
+      --taken_;
+      return false;
+    }
     release_excess(element);
     return true;
   }
 
   /// How many elements the input still has, or the most that `count` draws can need; nothing where counting would
   /// consume them.
-  std::optional<int64_t> elements_left(int64_t count) const {
+  std::optional<int64_t> elements_left(int64_t count) {
     if (input_ended_) return 0;
-    const Cardinality size = node_->cardinality();
-    if (size.is_infinite()) return kNoEnd;
-    if (size.is_known()) return std::max<int64_t>(*size.size() - taken_, 0);
-    if (!node_->is_replayable()) return std::nullopt;
     // Each draw needs one element at most, beyond those that fill the buffer.
     const int64_t needed = std::min(count, kNoEnd) + std::min(static_cast<int64_t>(capacity_), kNoEnd);
-    return node_->iterator(iteration_)->skip(taken_ + needed) - taken_;
+    const auto elements = counter_.up_to(taken_ + needed);
+    return elements ? std::optional(std::max<int64_t>(*elements - taken_, 0)) : std::nullopt;
   }
 
   /// Draws as `next` does, with the numbers of elements in place of elements, so that only the elements that are in the
@@ -140,20 +149,45 @@ class ShuffleIterator final : public NodeIterator {
     }
     std::sort(wanted.begin(), wanted.end());
     buffer_ = std::move(buffer);
-    int64_t position = 0;
-    for (const auto& [number, place] : wanted) {
-      if (number > position) input_->skip(number - position);
-      input_->next(buffer_[place]);
-      release_excess(buffer_[place]);
-      position = number + 1;
+    const int64_t before = taken_;
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      try {
+        skip_to(before + wanted[i].first);
+        LOCKSTEP_CHECK_DATA(this->read(buffer_[wanted[i].second]), kEndedEarly);
+      } catch (...) {
+        drop_unread(wanted, i);
+        throw;
+      }
     }
-    if (read > position) input_->skip(read - position);
-    taken_ += read;
+    skip_to(before + read);
   }
 
-  NodePtr node_;
-  Iteration iteration_;
+  /// Skips elements of the input up to number `position`.
+  void skip_to(int64_t position) {
+    if (position <= taken_) return;
+    taken_ += input_->skip(position - taken_);
+    LOCKSTEP_CHECK_DATA(taken_ == position, kEndedEarly);
+  }
+
+  /// After an exception of the input: removes the slots that have no element, those of `wanted` from `first` on.
+  void drop_unread(const std::vector<std::pair<int64_t, size_t>>& wanted, size_t first) {
+    std::vector<bool> has_element(buffer_.size(), true);
+    if (std::exchange(has_hole_, false)) has_element[hole_] = false;
+    for (size_t i = first; i < wanted.size(); ++i) has_element[wanted[i].second] = false;
+    size_t kept = 0;
+    for (size_t i = 0; i < buffer_.size(); ++i) {
+      if (!has_element[i]) continue;
+      if (kept != i) buffer_[kept] = std::move(buffer_[i]);
+      ++kept;
+    }
+    buffer_.resize(kept);
+  }
+
+  static constexpr const char* kEndedEarly =
+      "[shuffle] the dataset has ended before the elements that were counted; do not change files while they are read";
+
   std::unique_ptr<NodeIterator> input_;
+  ElementCounter counter_;
   size_t capacity_;
   SmallRandom random_;
   std::vector<Element> buffer_;

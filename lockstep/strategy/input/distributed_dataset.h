@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -26,8 +25,7 @@ template <class T>
 class DistributedIterator {
  public:
   /// `epochs` counts the epochs that all iterators of a dataset have started.
-  DistributedIterator(std::shared_ptr<const detail::DistributedInput> input,
-                      std::shared_ptr<std::atomic<uint64_t>> epochs)
+  DistributedIterator(std::shared_ptr<const detail::DistributedInput> input, std::shared_ptr<data::Epochs> epochs)
       : input_(std::move(input)), epochs_(std::move(epochs)), steps_(input_, next_epoch()) {}
 
   /// Returns the next step's batches as distributed values. Throws EndOfData at the end.
@@ -52,20 +50,19 @@ class DistributedIterator {
   PerReplica<data::ElementSpec> element_spec() const { return detail::distributed_spec(*input_); }
 
   /// Returns the position of the iterator, for a checkpoint.
-  InputPosition position() const { return steps_.position(); }
+  InputPosition position() const { return steps_.position(*epochs_); }
 
   /// Moves to a position of an iterator of the same dataset. The position is valid for another number of replicas, and
-  /// for another number of workers unless workers read files of their own. Later epochs continue from its epoch.
-  void restore(const InputPosition& position) {
-    steps_.restore(position);
-    epochs_->store(position.epoch + 1, std::memory_order_relaxed);
-  }
+  /// for another number of workers unless workers read files of their own. Later epochs continue from its epoch. If
+  /// steps have failed, those up to the last failure are read again. Throws ValueError for a position of another
+  /// dataset or another seed.
+  void restore(const InputPosition& position) { steps_.restore(position, *epochs_); }
 
  private:
-  uint64_t next_epoch() { return epochs_->fetch_add(1, std::memory_order_relaxed); }
+  uint64_t next_epoch() { return detail::start_epoch(*input_, *epochs_); }
 
   std::shared_ptr<const detail::DistributedInput> input_;
-  std::shared_ptr<std::atomic<uint64_t>> epochs_;
+  std::shared_ptr<data::Epochs> epochs_;
   detail::StepIterator steps_;
   std::vector<data::Element> elements_;
 };
@@ -79,16 +76,16 @@ class DistributedIterator {
 /// }
 /// ```
 ///
-/// A cheap handle; every loop over it is another epoch. Elements have the dataset's structure, with a PerReplica value
+/// A cheap handle; every loop over it is another epoch, also where the program distributes a dataset anew for every
+/// epoch: epochs are those of the dataset's sources. Elements have the dataset's structure, with a PerReplica value
 /// for each tensor; with one replica they have the tensors themselves.
 template <class T>
 class DistributedDataset {
  public:
   explicit DistributedDataset(std::shared_ptr<const detail::DistributedInput> input)
-      : DistributedDataset(std::move(input), std::make_shared<std::atomic<uint64_t>>(0)) {}
+      : input_(std::move(input)), epochs_(detail::epochs_of(*input_)) {}
   /// `epochs` counts the epochs that all datasets with this counter have started.
-  DistributedDataset(std::shared_ptr<const detail::DistributedInput> input,
-                     std::shared_ptr<std::atomic<uint64_t>> epochs)
+  DistributedDataset(std::shared_ptr<const detail::DistributedInput> input, std::shared_ptr<data::Epochs> epochs)
       : input_(std::move(input)), epochs_(std::move(epochs)) {}
 
   /// Starts an epoch.
@@ -129,7 +126,7 @@ class DistributedDataset {
 
  private:
   std::shared_ptr<const detail::DistributedInput> input_;
-  std::shared_ptr<std::atomic<uint64_t>> epochs_;
+  std::shared_ptr<data::Epochs> epochs_;
 };
 
 namespace detail {

@@ -53,10 +53,24 @@ void check_placement(const InputOptions& options) {
 
 }  // namespace
 
-std::shared_ptr<std::atomic<uint64_t>> drawn_epochs(const StrategyImpl& strategy) {
+std::shared_ptr<data::Epochs> epochs_of(const DistributedInput& input) {
+  std::vector<std::shared_ptr<data::Epochs>> parts;
+  for (const InputPipeline& pipeline : input.pipelines) parts.push_back(pipeline.node->epochs());
+  return data::Epochs::shared_by(parts);
+}
+
+uint64_t start_epoch(const DistributedInput& input, data::Epochs& epochs) {
+  // Workers that have started epochs of the same source by themselves, as one that evaluates alone does, have another
+  // number.
+  const uint64_t epoch = input.strategy->of_first_worker(epochs.start());
+  epochs.advance_to(epoch + 1);
+  return epoch;
+}
+
+std::shared_ptr<data::Epochs> drawn_epochs(const StrategyImpl& strategy) {
   // Without the highest bits, so that counting does not overflow and the number is a positive int64.
   const uint64_t drawn = draw_bits(at::globalContext().defaultGenerator(at::kCPU)) >> 2;
-  return std::make_shared<std::atomic<uint64_t>>(strategy.of_first_worker(drawn));
+  return std::make_shared<data::Epochs>(strategy.of_first_worker(drawn));
 }
 
 void check_per_worker(InputReplicationMode mode) {
@@ -153,6 +167,7 @@ std::shared_ptr<const DistributedInput> distribute_from_function(
     data::NodePtr node = call_dataset_function(make, context, options.place_dataset_on_device ? &devices[i] : nullptr);
     input->description += (i > 0 ? " + " : "") + data::detail::describe(*node);
     input->pipelines.push_back(pipeline_for(std::move(node), per_replica ? devices.subspan(i, 1) : devices, options));
+    input->pipelines.back().number = static_cast<uint64_t>(context.input_pipeline_id);
   }
   // A step takes an element for each replica, so a position is valid for this number of replicas only.
   input->description += c10::str(" on ", worker.num_replicas(), " replicas");

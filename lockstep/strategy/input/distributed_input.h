@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -8,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/api.h"
+#include "lockstep/data/iterator.h"
 #include "lockstep/data/node.h"
 #include "lockstep/strategy/input/input_options.h"
 #include "lockstep/value/distributed.h"
@@ -31,15 +31,22 @@ LOCKSTEP_API data::Cardinality num_steps(const DistributedInput& input);
 /// if the order of elements does not depend on that number. `str` and `parse` convert to and from text.
 struct LOCKSTEP_API InputPosition {
   uint64_t epoch = 0;
+  /// Steps that were read; calls that threw do not count.
   int64_t steps = 0;
   int64_t num_workers = 1;
   std::string pipeline;
+  data::PositionDetails details = {};
 
   std::string str() const;
   static InputPosition parse(const std::string& text);
 
   friend bool operator==(const InputPosition&, const InputPosition&) = default;
 };
+
+/// Returns the counter of epochs of the input's datasets.
+LOCKSTEP_API std::shared_ptr<data::Epochs> epochs_of(const DistributedInput& input);
+/// Starts an epoch and returns its number, the same on all workers: a collective.
+LOCKSTEP_API uint64_t start_epoch(const DistributedInput& input, data::Epochs& epochs);
 
 /// Iterates over the steps of one epoch, with every element on its device (`batch_devices`). Prefetches by the options.
 class LOCKSTEP_API StepIterator {
@@ -52,11 +59,20 @@ class LOCKSTEP_API StepIterator {
   /// Puts the elements of all local replicas into `elements`, or returns false at the end, on all workers together.
   bool next(std::vector<data::Element>& elements);
 
-  InputPosition position() const;
-  void restore(const InputPosition& position);
+  /// `epochs` is the counter of the iterator's dataset.
+  InputPosition position(const data::Epochs& epochs) const;
+  /// Later epochs of `epochs` follow that of the position.
+  void restore(const InputPosition& position, data::Epochs& epochs);
 
  private:
   class Feeder;
+
+  /// Restarts the epoch at its beginning.
+  void start(uint64_t epoch);
+  /// Reads the steps up to the last call that failed again, then skips the others before the position.
+  void go_to(const InputPosition& position);
+  /// Returns the next step. Counts exceptions.
+  Step read_step();
 
   /// Whether it is true on any worker: a collective.
   bool on_any_worker(bool mine) const;
@@ -66,7 +82,10 @@ class LOCKSTEP_API StepIterator {
   void check_delivered() const;
 
   std::shared_ptr<const DistributedInput> input_;
-  uint64_t epoch_;
+  data::Iteration iteration_;
+  /// Calls that have thrown, and all calls up to the last one that did.
+  int64_t failed_ = 0;
+  int64_t calls_at_failure_ = 0;
   /// Steps that were read or skipped, dropped ones included.
   int64_t steps_ = 0;
   /// Whether `next` has returned a step.
@@ -84,7 +103,7 @@ LOCKSTEP_API std::shared_ptr<const DistributedInput> distribute_node(const Strat
 /// Returns a counter of epochs that begins with a number drawn from LibTorch's default generator, the same on all
 /// workers; a collective. Programs distribute a loader anew for every epoch, and each must have another random order;
 /// and as with LibTorch alone the orders are the same again after `torch::manual_seed`.
-LOCKSTEP_API std::shared_ptr<std::atomic<uint64_t>> drawn_epochs(const StrategyImpl& strategy);
+LOCKSTEP_API std::shared_ptr<data::Epochs> drawn_epochs(const StrategyImpl& strategy);
 
 /// Throws ValueError unless `mode` is PerWorker.
 LOCKSTEP_API void check_per_worker(InputReplicationMode mode);

@@ -78,13 +78,11 @@ void check_can_get_next(const StrategyImpl& strategy) {
 /// it does so only if reads are slow, since that thread takes a core. Without a buffer it reads on the calling thread.
 class StepIterator::Feeder {
  public:
-  Feeder(const DistributedInput& input, uint64_t epoch)
+  Feeder(const DistributedInput& input, const data::Iteration& iteration)
       : buffer_size_(buffer_size_of(input.options)),
         repeats_(input.options.empty == EmptyBatch::Repeat),
         repeated_(input.num_workers > 1) {
     const std::vector<c10::Device> devices = devices_of(input);
-    const data::Iteration iteration{
-        .epoch = epoch, .pin_memory = has_gpu(devices), .seed = input.strategy->seed_of_first_worker()};
     for (const InputPipeline& pipeline : input.pipelines) readers_.emplace_back(pipeline, iteration);
     for (const c10::Device device : devices) uploaders_.emplace_back(device);
     reads_here_ = buffer_size_ == 0 || !has_accelerator(devices);
@@ -102,6 +100,9 @@ class StepIterator::Feeder {
     for (StepReader& reader : readers_) skipped = std::max(skipped, reader.skip(count));
     return skipped;
   }
+
+  /// Reads a step on the calling thread, before the first `next`.
+  Step read_ahead_of_skip() { return used(read()); }
 
   /// Returns the next step; at and after the end of this worker's data an empty one, or one of repeated batches.
   Step next() {
@@ -210,9 +211,17 @@ class StepIterator::Feeder {
 
 StepIterator::StepIterator(std::shared_ptr<const DistributedInput> input, uint64_t epoch)
     : input_(std::move(input)),
-      epoch_(epoch),
-      empty_batches_(std::make_unique<EmptyBatches>(input_->pipelines.front().node, devices_of(*input_))),
-      feeder_(std::make_unique<Feeder>(*input_, epoch)) {}
+      empty_batches_(std::make_unique<EmptyBatches>(input_->pipelines.front().node, devices_of(*input_))) {
+  start(epoch);
+}
+
+void StepIterator::start(uint64_t epoch) {
+  iteration_ = data::detail::tracked(
+      {.epoch = epoch, .pin_memory = has_gpu(devices_of(*input_)), .seed = input_->strategy->seed_of_first_worker()});
+  feeder_ = std::make_unique<Feeder>(*input_, iteration_);
+  steps_ = failed_ = calls_at_failure_ = 0;
+  ended_ = delivered_ = false;
+}
 
 StepIterator::~StepIterator() = default;
 StepIterator::StepIterator(StepIterator&&) noexcept = default;
@@ -221,7 +230,7 @@ StepIterator& StepIterator::operator=(StepIterator&&) noexcept = default;
 bool StepIterator::next(std::vector<data::Element>& elements) {
   check_can_get_next(*input_->strategy);
   while (!ended_) {
-    Step step = feeder_->next();
+    Step step = read_step();
     ended_ = !on_any_worker(step.has_data());
     if (ended_) break;
     ++steps_;
@@ -233,6 +242,16 @@ bool StepIterator::next(std::vector<data::Element>& elements) {
   }
   check_delivered();
   return false;
+}
+
+Step StepIterator::read_step() {
+  try {
+    return feeder_->next();
+  } catch (...) {
+    ++failed_;
+    calls_at_failure_ = steps_ + failed_;
+    throw;
+  }
 }
 
 bool StepIterator::on_any_worker(bool mine) const { return input_->any_worker ? input_->any_worker(mine) : mine; }
@@ -266,9 +285,19 @@ void StepIterator::check_delivered() const {
       "; use global batches of a multiple of the replicas, EmptyBatch::Keep or EmptyBatch::Repeat");
 }
 
-InputPosition StepIterator::position() const { return {epoch_, steps_, input_->num_workers, input_->description}; }
+InputPosition StepIterator::position(const data::Epochs& epochs) const {
+  const uint64_t next_epoch = epochs.next();
+  return {.epoch = iteration_.epoch,
+          .steps = steps_,
+          .num_workers = input_->num_workers,
+          .pipeline = input_->description,
+          .details = {.seed = data::detail::used_seed(iteration_),
+                      .failed = failed_,
+                      .repeated = calls_at_failure_,
+                      .next_epoch = next_epoch == iteration_.epoch + 1 ? std::nullopt : std::optional(next_epoch)}};
+}
 
-void StepIterator::restore(const InputPosition& position) {
+void StepIterator::restore(const InputPosition& position, data::Epochs& epochs) {
   LOCKSTEP_CHECK_VALUE(position.pipeline == input_->description,
                        "[restore] the position must be of the same dataset: position of ", position.pipeline,
                        ", dataset ", input_->description);
@@ -277,33 +306,51 @@ void StepIterator::restore(const InputPosition& position) {
       "[restore] workers that read different files cannot continue with another number of workers: then ",
       position.num_workers, ", now ", input_->num_workers,
       "; use AutoShardPolicy::Data for positions that hold for any number of workers");
-  epoch_ = position.epoch;
-  feeder_ = std::make_unique<Feeder>(*input_, epoch_);
+  StepIterator restored(input_, position.epoch);
+  position.details.check_seed(*restored.iteration_.seed);
+  if (position.details.seed) restored.iteration_.seed_was_used->store(true, std::memory_order_relaxed);
+  restored.go_to(position);
+  *this = std::move(restored);
+  epochs.set_next(position.details.next_epoch.value_or(position.epoch + 1));
+}
+
+void StepIterator::go_to(const InputPosition& position) {
+  bool has_data = true;
+  while (has_data && steps_ + failed_ < position.details.repeated) {
+    try {
+      has_data = feeder_->read_ahead_of_skip().has_data();
+      if (has_data) ++steps_;
+    } catch (const std::exception&) {
+      ++failed_;
+      calls_at_failure_ = steps_ + failed_;
+    }
+  }
+  position.details.check_failed(failed_);
   // A batch that may be repeated is read again.
-  const int64_t read_again = input_->options.empty == EmptyBatch::Repeat && position.steps > 0 ? 1 : 0;
-  int64_t skipped = feeder_->skip(position.steps - read_again);
-  if (read_again > 0 && feeder_->next().has_data()) ++skipped;
-  LOCKSTEP_CHECK_VALUE(skipped == position.steps || input_->num_workers > 1,
+  const bool reads_again = input_->options.empty == EmptyBatch::Repeat && position.steps > steps_;
+  steps_ += feeder_->skip(position.steps - steps_ - (reads_again ? 1 : 0));
+  if (reads_again && feeder_->next().has_data()) ++steps_;
+  LOCKSTEP_CHECK_VALUE(steps_ == position.steps || input_->num_workers > 1,
                        "[restore] the position must not be after the end of the dataset: steps=", position.steps,
-                       ", dataset has ", skipped);
+                       ", dataset has ", steps_);
   steps_ = position.steps;
-  ended_ = false;
   delivered_ = position.steps > 0 && input_->options.empty == EmptyBatch::Drop;
 }
 
 std::string InputPosition::str() const {
-  return c10::str("epoch ", epoch, " step ", steps, " workers ", num_workers, " of ", pipeline);
+  return c10::str("epoch ", epoch, " step ", steps, " workers ", num_workers, " ", details.str(), "of ", pipeline);
 }
 
 InputPosition InputPosition::parse(const std::string& text) {
   std::istringstream in(text);
-  std::string epoch_word, step_word, workers_word, of_word;
+  std::string epoch_word, step_word, workers_word;
   InputPosition position;
-  in >> epoch_word >> position.epoch >> step_word >> position.steps >> workers_word >> position.num_workers >> of_word;
+  in >> epoch_word >> position.epoch >> step_word >> position.steps >> workers_word >> position.num_workers;
+  position.details = data::PositionDetails::parse(in);
   LOCKSTEP_CHECK_VALUE(
-      in && epoch_word == "epoch" && step_word == "step" && workers_word == "workers" && of_word == "of",
-      "[InputPosition::parse] must be \"epoch NUMBER step NUMBER workers NUMBER of PIPELINE\": text=\"", text, "\"");
-  in.get();
+      in && epoch_word == "epoch" && step_word == "step" && workers_word == "workers",
+      "[InputPosition::parse] must be \"epoch NUMBER step NUMBER workers NUMBER ... of PIPELINE\": text=\"", text,
+      "\"");
   std::getline(in, position.pipeline, '\0');
   return position;
 }

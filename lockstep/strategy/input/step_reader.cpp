@@ -59,7 +59,9 @@ StepReader::StepReader(const InputPipeline& pipeline, const data::Iteration& ite
     : num_replicas_(pipeline.devices.size()), device_(pipeline.is_placed ? pipeline.names.at(0) : "") {
   std::optional<DeviceScope> scope;
   if (!device_.empty()) scope.emplace(device_);
-  iterator_ = pipeline.node->iterator(iteration);
+  data::Iteration own = iteration;
+  own.pipeline = pipeline.number;
+  iterator_ = pipeline.node->iterator(own);
 }
 
 void StepReader::prepare() {
@@ -83,6 +85,12 @@ void StepReader::read(Step& step) {
 }
 
 int64_t StepReader::skip(int64_t count) {
+  if (count <= 0) return 0;
+  if (!prepared_.empty()) {
+    Step begun;
+    read(begun);
+    return begun.has_data() ? 1 + skip(count - 1) : 0;
+  }
   const auto per_step = static_cast<int64_t>(num_replicas_);
   return (iterator_->skip(count * per_step) + per_step - 1) / per_step;
 }

@@ -27,6 +27,8 @@ struct InputPipeline {
   std::vector<std::string> names = {};
   /// Whether the dataset is on the only device of its replica (InputOptions::place_dataset_on_device).
   bool is_placed = false;
+  /// Its number among the pipelines that a dataset function made.
+  uint64_t number = 0;
 };
 
 /// Returns whether any worker has data; a collective of all workers. Empty with one worker.

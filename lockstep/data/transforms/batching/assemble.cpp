@@ -1,6 +1,8 @@
 #include "lockstep/data/transforms/batching/assemble.h"
 
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
@@ -12,7 +14,7 @@
 namespace lockstep::data::detail {
 namespace {
 
-/// A leaf as part of a batch: dense memory to copy, or a value to store.
+/// A leaf as part of a batch: dense memory to copy.
 struct Dense {
   at::ScalarType dtype;
   at::IntArrayRef sizes;
@@ -38,26 +40,93 @@ std::optional<Dense> dense_on_cpu(const Leaf& leaf) {
   return Dense{tensor->scalar_type(), tensor->sizes(), data, tensor->nbytes()};
 }
 
+/// What all elements of a batch have in common at one leaf.
+struct LeafForm {
+  /// How the batch holds the leaf.
+  enum class Kind { Copied, Stacked, Listed };
+
+  explicit LeafForm(const Leaf& leaf) {
+    const auto* tensor = leaf.as<at::Tensor>();
+    if (const auto dense = dense_on_cpu(leaf)) {
+      kind = Kind::Copied;
+      dtype = dense->dtype;
+      sizes.assign(dense->sizes.begin(), dense->sizes.end());
+    } else if (tensor != nullptr && tensor->defined()) {
+      kind = Kind::Stacked;
+      dtype = tensor->scalar_type();
+      sizes.assign(tensor->sizes().begin(), tensor->sizes().end());
+      device = tensor->device();
+      layout = tensor->layout();
+    }
+  }
+
+  /// Stores the address of a leaf that is copied in `data`.
+  bool fits(const Leaf& leaf, const char*& data) const {
+    if (kind == Kind::Copied) {
+      const auto dense = dense_on_cpu(leaf);
+      if (!dense || dense->dtype != dtype || dense->sizes != at::IntArrayRef(sizes)) return false;
+      data = dense->data;
+      return true;
+    }
+    const LeafForm other(leaf);
+    if (kind == Kind::Listed) return other.kind == Kind::Listed;
+    return other.kind != Kind::Listed && other.dtype == dtype && other.sizes == sizes && other.device == device &&
+           other.layout == layout;
+  }
+
+  Kind kind = Kind::Listed;
+  at::ScalarType dtype = at::kFloat;
+  c10::SmallVector<int64_t, 4> sizes;
+  c10::Device device = at::kCPU;
+  at::Layout layout = at::kStrided;
+};
+
 }  // namespace
+
+/// What all elements of a batch have in common.
+struct BatchAssembler::Form {
+  explicit Form(const Element& element) : layout(element.layout) {
+    for (const Leaf& leaf : element.leaves) leaves.emplace_back(leaf);
+    data.resize(leaves.size());
+  }
+
+  bool has_parts_of(const Element& element) const {
+    return element.leaves.size() == leaves.size() &&
+           (element.layout == layout || (element.layout && layout && *element.layout == *layout));
+  }
+  /// Returns the number of leaves that fit before the first one that does not, of an element with the same parts.
+  size_t num_fitting(const Element& element) {
+    size_t i = 0;
+    while (i < leaves.size() && leaves[i].fits(element.leaves[i], data[i])) ++i;
+    return i;
+  }
+  bool fits(const Element& element) { return has_parts_of(element) && num_fitting(element) == leaves.size(); }
+
+  std::vector<LeafForm> leaves;
+  std::shared_ptr<const Layout> layout;
+  /// The addresses of the leaves that are copied, of the element that `fits` was called for last.
+  std::vector<const char*> data;
+};
 
 /// One leaf of the batch: a tensor that is being filled, or stored leaves.
 struct BatchAssembler::Column {
   at::Tensor tensor;
-  at::ScalarType dtype = at::kFloat;
-  c10::SmallVector<int64_t, 4> row_sizes;
   char* data = nullptr;
   size_t row_bytes = 0;
   std::vector<Leaf> stored;
+
+  Leaf first() const { return tensor.defined() ? Leaf(tensor.select(0, 0)) : stored.front(); }
 };
 
-BatchAssembler::BatchAssembler(Options options) : options_(options) {}
+BatchAssembler::BatchAssembler(Options options) : options_(options), misfits_(can_be_joined, options.capacity) {}
 BatchAssembler::~BatchAssembler() = default;
 BatchAssembler::BatchAssembler(BatchAssembler&&) noexcept = default;
 BatchAssembler& BatchAssembler::operator=(BatchAssembler&&) noexcept = default;
 
 void BatchAssembler::start(const Element& first) {
+  size_ = 0;
+  form_ = std::make_unique<Form>(first);
   columns_ = std::vector<Column>(first.leaves.size());
-  layout_ = first.layout;
   for (size_t i = 0; i < columns_.size(); ++i) {
     const auto dense = dense_on_cpu(first.leaves[i]);
     Column& column = columns_[i];
@@ -65,8 +134,6 @@ void BatchAssembler::start(const Element& first) {
       column.stored.reserve(options_.capacity);
       continue;
     }
-    column.dtype = dense->dtype;
-    column.row_sizes.assign(dense->sizes.begin(), dense->sizes.end());
     c10::SmallVector<int64_t, 5> sizes{options_.capacity};
     sizes.append(dense->sizes.begin(), dense->sizes.end());
     column.tensor = at::empty(sizes, at::TensorOptions().dtype(dense->dtype).pinned_memory(options_.pin_memory));
@@ -77,28 +144,48 @@ void BatchAssembler::start(const Element& first) {
 
 void BatchAssembler::add(Element& element) {
   if (size_ == 0) start(element);
-  const bool same_structure = element.leaves.size() == columns_.size() &&
-                              (element.layout == layout_ || (element.layout && layout_ && *element.layout == *layout_));
-  LOCKSTEP_CHECK_VALUE(same_structure, "[", options_.operation,
-                       "] all elements of a batch must have the same parts: element ", size_, " of the batch has ",
-                       element.leaves.size(), ", the first had ", columns_.size(), " or other keys");
+  if (!form_->fits(element)) return replace(misfits_.hold(element, misfit(element), size_));
+  copy(element);
+  if (!misfits_.empty()) misfits_.batch_grows(size_);
+}
+
+void BatchAssembler::end() {
+  const auto is_as_before = [&](const Element& element) { return form_before_ && form_before_->fits(element); };
+  replace(misfits_.decide(size_, is_as_before));
+}
+
+void BatchAssembler::replace(std::vector<Element> group) {
+  if (group.empty()) return;
+  const std::string message = misfit(group.front());
+  for (; size_ > 0; --size_) misfits_.add_error(message);
+  for (Element& element : group) add(element);
+}
+
+std::string BatchAssembler::misfit(const Element& element) const {
+  if (!form_->has_parts_of(element)) {
+    return c10::str("[", options_.operation, "] all elements of a batch must have the same parts: element ", size_,
+                    " of the batch has ", element.leaves.size(), ", the first had ", columns_.size(), " or other keys");
+  }
+  const size_t part = form_->num_fitting(element);
+  return c10::str("[", options_.operation, "] all elements of a batch must have one shape and dtype: element ", size_,
+                  " of the batch is ", describe(element.leaves[part]), ", the first was ",
+                  describe(columns_[part].first()), "; use padded_batch for tensors of different sizes");
+}
+
+bool BatchAssembler::can_be_joined(const Element& a, const Element& b) { return Form(a).fits(b); }
+
+void BatchAssembler::copy(Element& element) {
   for (size_t i = 0; i < columns_.size(); ++i) {
     Column& column = columns_[i];
     Leaf& leaf = element.leaves[i];
-    if (column.data == nullptr && !column.tensor.defined()) {
-      column.stored.resize(size_);  // removes the leaves of an element that did not fit
+    if (!column.tensor.defined()) {
+      column.stored.resize(size_);  // removes the leaf of an element whose copy failed
       column.stored.push_back(std::move(leaf));
       continue;
     }
-    const auto dense = dense_on_cpu(leaf);
-    LOCKSTEP_CHECK_VALUE(dense && dense->dtype == column.dtype && dense->sizes == at::IntArrayRef(column.row_sizes),
-                         "[", options_.operation, "] all elements of a batch must have one shape and dtype: element ",
-                         size_, " of the batch is ", describe(leaf), ", the first was ",
-                         describe(Leaf(column.tensor.select(0, 0))),
-                         "; use padded_batch for tensors of different sizes");
     if (column.row_bytes == 0) continue;
-    if (dense->data != nullptr) {
-      std::memcpy(column.data + size_ * column.row_bytes, dense->data, column.row_bytes);
+    if (const char* data = form_->data[i]) {
+      std::memcpy(column.data + size_ * column.row_bytes, data, column.row_bytes);
       if (any_bus_error()) check_read(leaf);
     } else {
       column.tensor.select(0, size_).copy_(*leaf.as<at::Tensor>());
@@ -108,10 +195,15 @@ void BatchAssembler::add(Element& element) {
 }
 
 void BatchAssembler::finish(Element& batch) {
+  // Out of their places first: whatever happens, the next batch is another one.
+  std::vector<Column> columns = std::move(columns_);
+  columns_.clear();
+  form_before_ = std::move(form_);
+  const int64_t size = std::exchange(size_, 0);
   batch.clear();
-  for (Column& column : columns_) {
+  for (Column& column : columns) {
     if (column.tensor.defined()) {
-      batch.leaves.push_back(size_ == options_.capacity ? std::move(column.tensor) : column.tensor.narrow(0, 0, size_));
+      batch.leaves.push_back(size == options_.capacity ? std::move(column.tensor) : column.tensor.narrow(0, 0, size));
     } else if (column.stored.front().as<at::Tensor>() != nullptr) {
       std::vector<at::Tensor> tensors;
       for (const Leaf& leaf : column.stored) tensors.push_back(to_tensor(leaf));
@@ -120,9 +212,7 @@ void BatchAssembler::finish(Element& batch) {
       batch.leaves.push_back(LeafList{std::make_shared<const std::vector<Leaf>>(std::move(column.stored))});
     }
   }
-  batch.layout = std::move(layout_);
-  columns_.clear();
-  size_ = 0;
+  batch.layout = form_before_->layout;
 }
 
 }  // namespace lockstep::data::detail

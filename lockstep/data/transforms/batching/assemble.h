@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "lockstep/data/element/element.h"
+#include "lockstep/data/transforms/batching/misfits.h"
 
 /// Internal: assembles elements into a batch. Every element is copied once.
 namespace lockstep::data::detail {
@@ -28,22 +30,38 @@ class BatchAssembler {
   BatchAssembler(BatchAssembler&&) noexcept;
   BatchAssembler& operator=(BatchAssembler&&) noexcept;
 
-  /// Adds one element. Throws ValueError that names the element's number and both shapes where it differs from the
-  /// first.
+  /// Adds one element. Elements that differ from the others are left out.
   void add(Element& element);
+  /// At the end of the input: decides which elements belong to the batch.
+  void end();
+  /// Throws the ValueError of an element that was left out, if there is one: it names the element's number in the batch
+  /// and both shapes.
+  void throw_error() { misfits_.throw_error(); }
+
+  bool has_misfits() const { return !misfits_.empty(); }
   int64_t size() const { return size_; }
 
   /// Moves the batch to `batch`; the assembler is empty afterwards.
   void finish(Element& batch);
 
  private:
+  struct Form;
   struct Column;
   void start(const Element& first);
+  /// Copies an element that was found to fit.
+  void copy(Element& element);
+  /// Makes the elements of `group`, if any, the batch in place of those that it has.
+  void replace(std::vector<Element> group);
+  std::string misfit(const Element& element) const;
+  static bool can_be_joined(const Element& a, const Element& b);
 
   Options options_;
   int64_t size_ = 0;
   std::vector<Column> columns_;
-  std::shared_ptr<const Layout> layout_;
+  /// The form of the elements of this batch, and of those of the batch before it.
+  std::unique_ptr<Form> form_;
+  std::unique_ptr<Form> form_before_;
+  Misfits misfits_;
 };
 
 }  // namespace lockstep::data::detail

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <limits>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/transforms.h"
@@ -19,8 +21,8 @@ class BatchIterator final : public NodeIterator {
         assembler_({.capacity = size, .pin_memory = pin_memory, .operation = "batch"}) {}
 
   bool next(Element& batch) override {
-    while (assembler_.size() < size_ && add_some()) {
-    }
+    assembler_.throw_error();
+    while (assembler_.size() < size_ && add_some()) assembler_.throw_error();
     const bool complete = assembler_.size() == size_;
     if (assembler_.size() == 0 || (!complete && options_.drop_remainder)) return false;
     assembler_.finish(batch);
@@ -28,7 +30,8 @@ class BatchIterator final : public NodeIterator {
   }
 
   int64_t skip(int64_t count) override {
-    if (assembler_.size() > 0) return NodeIterator::skip(count);  // an error occurred in the middle of a batch
+    // After an error in the middle of a batch.
+    if (assembler_.size() > 0 || assembler_.has_misfits() || next_ < end_ || error_) return NodeIterator::skip(count);
     count = std::min(count, std::numeric_limits<int64_t>::max() / size_);
     const int64_t rows = input_->skip(count * size_);
     return options_.drop_remainder ? rows / size_ : (rows + size_ - 1) / size_;
@@ -37,23 +40,30 @@ class BatchIterator final : public NodeIterator {
  private:
   static constexpr size_t kAhead = 8;
 
-  /// Reads a few elements, prefetches the beginnings of their rows into the processor's cache, then copies them: rows
-  /// of a shuffled table are scattered in memory. Returns false at the end.
+  /// Reads a few elements and copies them. Returns false at the end. Every error is thrown by a call of its own; the
+  /// elements that were read before and behind it stay for later calls.
   bool add_some() {
-    const auto wanted = std::min<size_t>(kAhead, static_cast<size_t>(size_ - assembler_.size()));
-    size_t found = 0;
-    try {
-      while (found < wanted && input_->next(ahead_[found])) prefetch_rows(ahead_[found++]);
-    } catch (...) {
-      add(found);
-      throw;
+    if (next_ == end_ && error_) std::rethrow_exception(std::exchange(error_, nullptr));
+    if (next_ == end_ && !read_some()) {
+      assembler_.end();
+      assembler_.throw_error();
+      return false;
     }
-    add(found);
-    return found == wanted;
+    while (next_ < end_ && assembler_.size() < size_) assembler_.add(ahead_[next_++]);
+    return true;
   }
 
-  void add(size_t count) {
-    for (size_t i = 0; i < count; ++i) assembler_.add(ahead_[i]);
+  /// Prefetches the beginnings of rows into the processor's cache: rows of a shuffled table are scattered in memory.
+  /// Returns false at the end.
+  bool read_some() {
+    const auto wanted = std::min<size_t>(kAhead, static_cast<size_t>(size_ - assembler_.size()));
+    next_ = end_ = 0;
+    try {
+      while (end_ < wanted && input_->next(ahead_[end_])) prefetch_rows(ahead_[end_++]);
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+    return end_ > 0 || error_;
   }
 
   static void prefetch_rows(const Element& element) {
@@ -72,6 +82,11 @@ class BatchIterator final : public NodeIterator {
   BatchOptions options_;
   BatchAssembler assembler_;
   std::array<Element, kAhead> ahead_;
+  /// The elements of `ahead_` that were read and not yet added.
+  size_t next_ = 0;
+  size_t end_ = 0;
+  /// The exception of the element behind them.
+  std::exception_ptr error_;
 };
 
 class BatchNode final : public BatchingNode {

@@ -4,7 +4,9 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/element/private_memory.h"
+#include "lockstep/data/function_random.h"
 #include "lockstep/data/transforms.h"
+#include "lockstep/data/transforms/batching/matching_elements.h"
 #include "lockstep/data/transforms/batching/padding.h"
 
 namespace lockstep::data::detail {
@@ -30,16 +32,15 @@ std::optional<int64_t> first_size(const Leaf& leaf) {
 
 class BucketIterator final : public NodeIterator {
  public:
-  BucketIterator(std::unique_ptr<NodeIterator> input, Buckets buckets, bool pin_memory)
-      : input_(std::move(input)),
-        buckets_(std::move(buckets)),
-        pin_memory_(pin_memory),
-        collected_(buckets_.batch_sizes.size()) {}
+  BucketIterator(std::unique_ptr<NodeIterator> input, Buckets buckets, FunctionRandom random, bool pin_memory)
+      : input_(std::move(input)), buckets_(std::move(buckets)), random_(std::move(random)), pin_memory_(pin_memory) {
+    for (const int64_t size : buckets_.batch_sizes) collected_.emplace_back("bucket_by_length", size);
+  }
 
   bool next(Element& batch) override {
     const auto bucket = fill_bucket();
     if (!bucket) return false;
-    std::vector<Element> elements = std::exchange(collected_[*bucket], {});
+    std::vector<Element> elements = collected_[*bucket].take();
     pad_and_join(elements, padding_of(*bucket, elements.front()), batch);
     return true;
   }
@@ -50,7 +51,7 @@ class BucketIterator final : public NodeIterator {
       try {
         const auto bucket = fill_bucket();
         if (!bucket) break;
-        collected_[*bucket].clear();
+        collected_[*bucket].take();
       } catch (const std::exception&) {  // counts, as in `next`
       }
     }
@@ -60,21 +61,36 @@ class BucketIterator final : public NodeIterator {
  private:
   /// Reads until a bucket is full or, at the end, not empty. Returns its number.
   std::optional<size_t> fill_bucket() {
-    Element element;
-    while (input_->next(element)) {
-      const int64_t length = buckets_.length(element);
-      const size_t bucket = buckets_.of(length);
-      check_length(length, bucket);
-      find_sequences(element, length);
-      release_excess(element);
-      collected_[bucket].push_back(std::move(element));
-      if (static_cast<int64_t>(collected_[bucket].size()) == buckets_.batch_sizes[bucket]) return bucket;
+    throw_errors();
+    while (const auto bucket = add_next()) {
+      throw_errors();
+      if (collected_[*bucket].size() == buckets_.batch_sizes[*bucket]) return bucket;
     }
+    for (MatchingElements& each : collected_) each.end();
+    throw_errors();
     if (buckets_.options.drop_remainder) return std::nullopt;
     const auto left =
-        std::find_if(collected_.begin(), collected_.end(), [](const auto& each) { return !each.empty(); });
+        std::find_if(collected_.begin(), collected_.end(), [](const auto& each) { return each.size() > 0; });
     if (left == collected_.end()) return std::nullopt;
     return static_cast<size_t>(left - collected_.begin());
+  }
+
+  /// Adds the next element to its bucket and returns the bucket's number; nothing at the end.
+  std::optional<size_t> add_next() {
+    const int64_t ordinal = ordinal_++;  // before the call: an element that throws has its number, too
+    Element element;
+    if (!input_->next(element)) return std::nullopt;
+    const int64_t length = random_(ordinal, [&] { return buckets_.length(element); });
+    const size_t bucket = buckets_.of(length);
+    check_length(length, bucket);
+    find_sequences(element, length);
+    release_excess(element);
+    collected_[bucket].add(element);
+    return bucket;
+  }
+
+  void throw_errors() {
+    for (MatchingElements& each : collected_) each.throw_error();
   }
 
   void check_length(int64_t length, size_t bucket) const {
@@ -111,8 +127,10 @@ class BucketIterator final : public NodeIterator {
 
   std::unique_ptr<NodeIterator> input_;
   Buckets buckets_;
+  FunctionRandom random_;
+  int64_t ordinal_ = 0;
   bool pin_memory_;
-  std::vector<std::vector<Element>> collected_;
+  std::vector<MatchingElements> collected_;
   std::vector<bool> is_sequence_;
 };
 
@@ -128,7 +146,8 @@ class BucketNode final : public UnaryNode {
     return make_node<BucketNode>(std::move(inputs[0]), buckets_);
   }
   std::unique_ptr<NodeIterator> iterator(const Iteration& iteration) const override {
-    return std::make_unique<BucketIterator>(input()->iterator(iteration), buckets_, iteration.pin_memory);
+    return std::make_unique<BucketIterator>(input()->iterator(iteration), buckets_, FunctionRandom(depth(), iteration),
+                                            iteration.pin_memory);
   }
   ElementSpec spec() const override {
     const auto& sizes = buckets_.batch_sizes;

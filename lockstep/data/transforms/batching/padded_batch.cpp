@@ -5,6 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/transforms.h"
 #include "lockstep/data/transforms/batching/batching_node.h"
+#include "lockstep/data/transforms/batching/matching_elements.h"
 #include "lockstep/data/transforms/batching/padding.h"
 
 namespace lockstep::data::detail {
@@ -13,34 +14,50 @@ namespace {
 class PaddedBatchIterator final : public NodeIterator {
  public:
   PaddedBatchIterator(std::unique_ptr<NodeIterator> input, int64_t size, bool drop_remainder, Padding padding)
-      : input_(std::move(input)), size_(size), drop_remainder_(drop_remainder), padding_(std::move(padding)) {}
+      : input_(std::move(input)),
+        size_(size),
+        drop_remainder_(drop_remainder),
+        padding_(std::move(padding)),
+        elements_("padded_batch", size) {}
 
   bool next(Element& batch) override {
-    Element element;
-    while (collected() < size_ && input_->next(element)) elements_.push_back(std::move(element));
-    if (elements_.empty() || (drop_remainder_ && collected() < size_)) return false;
-    std::vector<Element> elements = std::exchange(elements_, {});
+    elements_.throw_error();
+    while (elements_.size() < size_ && add_next()) elements_.throw_error();
+    if (elements_.size() == 0 || (drop_remainder_ && elements_.size() < size_)) return false;
+    std::vector<Element> elements = elements_.take();
     pad_and_join(elements, padding_, batch);
     return true;
   }
 
   int64_t skip(int64_t count) override {
     if (count <= 0) return 0;
+    if (elements_.has_misfits()) return NodeIterator::skip(count);
     const int64_t most = std::min(count, std::numeric_limits<int64_t>::max() / size_);
-    const int64_t rows = collected() + input_->skip(most * size_ - collected());
-    elements_.clear();
+    const int64_t rows = elements_.size() + input_->skip(most * size_ - elements_.size());
+    elements_.take();
     return drop_remainder_ ? rows / size_ : (rows + size_ - 1) / size_;
   }
 
  private:
-  int64_t collected() const { return static_cast<int64_t>(elements_.size()); }
+  /// Reads an element; false at the end, where there are no more errors.
+  bool add_next() {
+    Element element;
+    if (!input_->next(element)) {
+      elements_.end();
+      elements_.throw_error();
+      return false;
+    }
+    check_fits(element, padding_);
+    elements_.add(element);
+    return true;
+  }
 
   std::unique_ptr<NodeIterator> input_;
   int64_t size_;
   bool drop_remainder_;
   Padding padding_;
   /// The elements of the next batch; they survive an exception.
-  std::vector<Element> elements_;
+  MatchingElements elements_;
 };
 
 class PaddedBatchNode final : public BatchingNode {

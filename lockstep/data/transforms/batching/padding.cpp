@@ -61,6 +61,19 @@ void copy_block(char* to, at::IntArrayRef to_sizes, const char* from, at::IntArr
   }
 }
 
+/// Throws ValueError where part `leaf` of these sizes cannot be padded to `shape`, which has a rank.
+void check_sizes(at::IntArrayRef sizes, const PartialShape& shape, size_t leaf, const char* operation) {
+  LOCKSTEP_CHECK_VALUE(static_cast<size_t>(shape.rank()) == sizes.size(), "[", operation,
+                       "] a padded shape must have as many dimensions as the part: padded_shape=", shape, ", part ",
+                       leaf, " has ", sizes);
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    const auto wanted = shape.dims()[d];
+    LOCKSTEP_CHECK_VALUE(!wanted || sizes[d] <= *wanted, "[", operation,
+                         "] an element is larger than what it is padded to: padded_shape=", shape, ", part ", leaf,
+                         " has size ", sizes[d], " in dimension ", d);
+  }
+}
+
 /// Returns the sizes that all pieces are padded to: those of `shape`, or the largest.
 Sizes find_sizes(const std::vector<Piece>& pieces, const PartialShape* shape, size_t leaf, const char* operation) {
   const Piece& first = pieces.front();
@@ -73,16 +86,8 @@ Sizes find_sizes(const std::vector<Piece>& pieces, const PartialShape* shape, si
     for (size_t d = 0; d < sizes.size(); ++d) sizes[d] = std::max(sizes[d], pieces[i].sizes[d]);
   }
   if (shape == nullptr || !shape->has_rank()) return sizes;
-  LOCKSTEP_CHECK_VALUE(static_cast<size_t>(shape->rank()) == sizes.size(), "[", operation,
-                       "] a padded shape must have as many dimensions as the part: padded_shape=", *shape, ", part ",
-                       leaf, " has ", first.sizes);
-  for (size_t d = 0; d < sizes.size(); ++d) {
-    const auto wanted = shape->dims()[d];
-    LOCKSTEP_CHECK_VALUE(!wanted || sizes[d] <= *wanted, "[", operation,
-                         "] an element is larger than what it is padded to: padded_shape=", *shape, ", part ", leaf,
-                         " has size ", sizes[d], " in dimension ", d);
-    if (wanted) sizes[d] = *wanted;
-  }
+  check_sizes(sizes, *shape, leaf, operation);
+  for (size_t d = 0; d < sizes.size(); ++d) sizes[d] = shape->dims()[d].value_or(sizes[d]);
   return sizes;
 }
 
@@ -135,6 +140,19 @@ Leaf join_leaves(std::vector<Element>& elements, size_t leaf, const Padding& pad
 }
 
 }  // namespace
+
+void check_fits(const Element& element, const Padding& padding) {
+  for (size_t i = 0; i < std::min(padding.shapes.size(), element.leaves.size()); ++i) {
+    if (!padding.shapes[i].has_rank() || !is_tensor(element.leaves[i])) continue;
+    if (const auto* tensor = element.leaves[i].as<at::Tensor>()) {
+      if (tensor->defined()) check_sizes(tensor->sizes(), padding.shapes[i], i, padding.operation);
+    } else if (const auto* row = element.leaves[i].as<Row>()) {
+      check_sizes(row->type->sizes, padding.shapes[i], i, padding.operation);
+    } else {
+      check_sizes({}, padding.shapes[i], i, padding.operation);
+    }
+  }
+}
 
 void pad_and_join(std::vector<Element>& elements, const Padding& padding, Element& batch) {
   const Element& first = elements.front();

@@ -19,6 +19,9 @@ struct Padding {
   const char* operation = "padded_batch";
 };
 
+/// Throws ValueError where an element is larger than what it is padded to.
+void check_fits(const Element& element, const Padding& padding);
+
 /// Joins the elements, at least one, into `batch`. Tensors are padded at their ends; other values become a list.
 void pad_and_join(std::vector<Element>& elements, const Padding& padding, Element& batch);
 

@@ -1,6 +1,7 @@
 #include "lockstep/data/transforms/batching/row_stream.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "lockstep/data/transforms/batching/rows.h"
 
@@ -14,15 +15,20 @@ RowStream::RowStream(NodePtr input, const Iteration& iteration, const char* oper
 bool RowStream::find() {
   while (start_ == rows_) {
     start_ = rows_ = 0;
-    ++position_;
-    if (!input_->next(batch_)) {
-      --position_;
-      return false;
-    }
+    if (!read(batch_)) return false;
     ++num_read_;
     rows_ = num_rows(batch_, operation_);
   }
   return true;
+}
+
+bool RowStream::read(Element& batch) {
+  // Until the call has returned: after an exception, batches cannot be counted any more.
+  const std::optional<int64_t> uniform_size = std::exchange(uniform_size_, std::nullopt);
+  const bool found = input_->next(batch);
+  uniform_size_ = uniform_size;
+  if (found) ++position_;
+  return found;
 }
 
 int64_t RowStream::skip(int64_t count) {
@@ -46,10 +52,9 @@ int64_t RowStream::skip_batches(int64_t count) {
   if (passed == 0) return 0;
   position_ += passed;
   Element next;
-  if (passed == batches && input_->next(next)) {
+  if (passed == batches && read(next)) {
     batch_ = std::move(next);
     ++num_read_;
-    ++position_;
     start_ = 0;
     rows_ = num_rows(batch_, operation_);
   } else {

@@ -29,12 +29,15 @@ class RowStream {
   int64_t skip(int64_t count);
 
  private:
+  /// Reads the next batch, or returns false at the end.
+  bool read(Element& batch);
   int64_t skip_batches(int64_t count);
 
   NodePtr node_;
   Iteration iteration_;
   std::unique_ptr<NodeIterator> input_;
   const char* operation_;
+  /// The size of batches, if all but the last one are sure to have it; nothing after an exception.
   std::optional<int64_t> uniform_size_;
   Element batch_;
   int64_t start_ = 0;

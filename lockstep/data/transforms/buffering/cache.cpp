@@ -122,23 +122,27 @@ class CacheIterator final : public NodeIterator {
 
 class CacheNode final : public UnaryNode {
  public:
-  CacheNode(NodePtr input, std::string file) : UnaryNode(std::move(input)), file_(std::move(file)) {
+  CacheNode(NodePtr input, std::string file, std::shared_ptr<CacheStores> stores)
+      : UnaryNode(std::move(input)), file_(std::move(file)), stores_(std::move(stores)) {
+    const std::string pipeline = describe(*this->input());
     if (file_.empty()) {
-      store_ = std::make_shared<MemoryStore>();
+      store_ = stores_->store(pipeline, [] { return std::make_shared<MemoryStore>(); });
     } else {
-      store_ = make_file_cache(file_, describe(*this->input()));
+      store_ = make_file_cache(file_, pipeline);
     }
   }
 
   std::string name() const override { return file_.empty() ? "cache()" : c10::str("cache(\"", file_, "\")"); }
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return make_node<CacheNode>(std::move(inputs[0]), file_);
+    return make_node<CacheNode>(std::move(inputs[0]), file_, stores_);
   }
   std::unique_ptr<NodeIterator> iterator(const Iteration& iteration) const override {
-    // Always the first epoch of the input: the contents do not depend on the epoch or restart in which the cache is
-    // filled.
-    return std::make_unique<CacheIterator>(
-        input(), store_, Iteration{.epoch = 0, .pin_memory = iteration.pin_memory, .seed = iteration.seed});
+    // Always the first epoch and one branch of the input: the contents do not depend on the epoch, the restart or the
+    // place in the graph in which the cache is filled.
+    Iteration first = iteration;
+    first.epoch = 0;
+    first.branch = stores_->branch(iteration.branch);
+    return std::make_unique<CacheIterator>(input(), store_, first);
   }
   std::optional<int64_t> batch_size() const override { return input()->batch_size(); }
   std::optional<int64_t> uniform_batch_size() const override { return input()->uniform_batch_size(); }
@@ -146,11 +150,15 @@ class CacheNode final : public UnaryNode {
 
  private:
   std::string file_;
+  std::shared_ptr<CacheStores> stores_;
   std::shared_ptr<CacheStore> store_;
 };
 
 }  // namespace
 
-NodePtr make_cache(NodePtr input, std::string file) { return make_node<CacheNode>(std::move(input), std::move(file)); }
+NodePtr make_cache(NodePtr input, std::string file) {
+  auto stores = input->cache_stores([] { return std::make_shared<CacheStores>(); });
+  return make_node<CacheNode>(std::move(input), std::move(file), std::move(stores));
+}
 
 }  // namespace lockstep::data::detail

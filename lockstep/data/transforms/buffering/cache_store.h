@@ -1,7 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 
 #include "lockstep/data/element/element.h"
@@ -33,6 +37,33 @@ class CacheStore {
   /// Returns the complete cache, or null before it is complete.
   virtual std::shared_ptr<const CacheContents> contents() = 0;
   virtual std::unique_ptr<CacheWriter> writer() = 0;
+};
+
+/// The stores of all caches of one dataset, so that a cache that is made anew for every epoch finds what the one before
+/// has stored. Any number of threads may use it.
+class CacheStores {
+ public:
+  /// Returns the store of the elements of `pipeline`: the dataset itself, or what rewrites made of it for a worker.
+  /// `make` makes it.
+  std::shared_ptr<CacheStore> store(const std::string& pipeline,
+                                    const std::function<std::shared_ptr<CacheStore>()>& make) {
+    const std::lock_guard lock(mutex_);
+    std::shared_ptr<CacheStore>& found = stores_[pipeline];
+    if (!found) found = make();
+    return found;
+  }
+
+  /// Returns the branch whose random numbers the stored elements have: the first one that asks.
+  uint64_t branch(uint64_t asked) {
+    const std::lock_guard lock(mutex_);
+    if (!branch_) branch_ = asked;
+    return *branch_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<CacheStore>> stores_;
+  std::optional<uint64_t> branch_;
 };
 
 /// Stores elements in a file; `description` is the pipeline that makes them, and the file of another one is an error.

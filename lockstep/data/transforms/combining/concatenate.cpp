@@ -45,7 +45,8 @@ class ConcatenateNode final : public Node {
     return make_node<ConcatenateNode>(std::move(inputs[0]), std::move(inputs[1]));
   }
   std::unique_ptr<NodeIterator> iterator(const Iteration& iteration) const override {
-    return std::make_unique<ConcatenateIterator>(inputs()[0]->iterator(iteration), inputs()[1], iteration);
+    return std::make_unique<ConcatenateIterator>(inputs()[0]->iterator(iteration), inputs()[1],
+                                                 iteration.of_input(1, depth()));
   }
   ElementSpec spec() const override { return inputs()[0]->spec().meet(inputs()[1]->spec()); }
   Cardinality cardinality() const override {

@@ -11,7 +11,7 @@ NodePtr ExpandNode::first_inner() const {
     if (!input()->is_replayable()) return;
     try {
       Element element;
-      if (input()->iterator({})->next(element)) first_ = fn_(element);
+      if (input()->iterator({})->next(element)) first_ = FunctionRandom()(0, [&] { return fn_(element); });
     } catch (const std::exception&) {
       first_ = nullptr;
     }
@@ -35,16 +35,27 @@ bool ExpandNode::is_replayable() const {
   return !first || first->is_replayable();
 }
 
-bool ExpandInput::next(Element& element, Iteration& iteration) {
-  iteration = iteration_.nested(ordinal_++);  // before the call: an element that throws counts, too
-  return input_->next(element);
+ExpandInput ExpandNode::expand_input(const Iteration& iteration) const {
+  MakeDataset make(fn_, FunctionRandom(depth(), iteration, FunctionStream::OfDatasets));
+  return ExpandInput(input()->iterator(iteration), std::move(make), iteration);
+}
+
+NodePtr MakeDataset::operator()(ExpandElement& element) {
+  NodePtr dataset = random_(element.ordinal, [&] { return fn_(element.element); });
+  LOCKSTEP_ASSERT(dataset != nullptr);
+  return dataset;
+}
+
+bool ExpandInput::next(ExpandElement& element) {
+  element.ordinal = ordinal_++;  // before the call: an element that throws counts, too
+  element.iteration = iteration_.nested(static_cast<uint64_t>(element.ordinal));
+  return input_->next(element.element);
 }
 
 NodePtr ExpandInput::next_dataset(Iteration& iteration) {
-  if (!next(element_, iteration)) return nullptr;
-  NodePtr dataset = fn_(element_);
-  LOCKSTEP_ASSERT(dataset != nullptr);
-  return dataset;
+  if (!next(element_)) return nullptr;
+  iteration = element_.iteration;
+  return make_(element_);
 }
 
 }  // namespace lockstep::data::detail

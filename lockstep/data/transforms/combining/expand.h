@@ -4,9 +4,12 @@
 #include <memory>
 #include <mutex>
 
+#include "lockstep/data/function_random.h"
 #include "lockstep/data/transforms.h"
 
 namespace lockstep::data::detail {
+
+class ExpandInput;
 
 /// Internal: base of flat_map and interleave: a function makes a dataset from each element of the input.
 ///
@@ -28,6 +31,8 @@ class LOCKSTEP_API ExpandNode : public UnaryNode {
   ExpandNode(NodePtr input, DatasetFunction fn) : UnaryNode(std::move(input)), fn_(std::move(fn)) {}
 
   const DatasetFunction& fn() const { return fn_; }
+  /// The elements of the input in one iteration, and their datasets.
+  ExpandInput expand_input(const Iteration& iteration) const;
 
  private:
   DatasetFunction fn_;
@@ -35,24 +40,42 @@ class LOCKSTEP_API ExpandNode : public UnaryNode {
   mutable NodePtr first_;
 };
 
-/// Makes the datasets of the input's elements one after the other. Each has its own nested iteration.
+/// An element of the input, and the nested iteration over its dataset.
+struct ExpandElement {
+  Element element;
+  Iteration iteration;
+  int64_t ordinal = 0;
+};
+
+/// A user's function that makes datasets, with its random numbers. Threads use copies.
+class MakeDataset {
+ public:
+  MakeDataset(DatasetFunction fn, FunctionRandom random) : fn_(std::move(fn)), random_(std::move(random)) {}
+  NodePtr operator()(ExpandElement& element);
+
+ private:
+  DatasetFunction fn_;
+  FunctionRandom random_;
+};
+
+/// Makes the datasets of the input's elements one after the other.
 class ExpandInput {
  public:
-  ExpandInput(std::unique_ptr<NodeIterator> input, DatasetFunction fn, const Iteration& iteration)
-      : input_(std::move(input)), fn_(std::move(fn)), iteration_(iteration) {}
+  ExpandInput(std::unique_ptr<NodeIterator> input, MakeDataset make, const Iteration& iteration)
+      : input_(std::move(input)), make_(std::move(make)), iteration_(iteration) {}
 
-  /// Stores the next element of the input in `element`, and the iteration of its dataset in `iteration`.
-  bool next(Element& element, Iteration& iteration);
-  /// Returns the next dataset, or null at the end.
+  /// Stores the next element of the input in `element`, or returns false at the end.
+  bool next(ExpandElement& element);
+  /// Returns the next dataset and stores its iteration in `iteration`, or returns null at the end.
   NodePtr next_dataset(Iteration& iteration);
-  const DatasetFunction& fn() const { return fn_; }
+  const MakeDataset& make() const { return make_; }
 
  private:
   std::unique_ptr<NodeIterator> input_;
-  DatasetFunction fn_;
+  MakeDataset make_;
   Iteration iteration_;
-  uint64_t ordinal_ = 0;
-  Element element_;
+  int64_t ordinal_ = 0;
+  ExpandElement element_;
 };
 
 }  // namespace lockstep::data::detail

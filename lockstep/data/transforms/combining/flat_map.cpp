@@ -63,7 +63,7 @@ class FlatMapNode final : public ExpandNode {
     return make_node<FlatMapNode>(std::move(inputs[0]), fn());
   }
   std::unique_ptr<NodeIterator> iterator(const Iteration& iteration) const override {
-    return std::make_unique<FlatMapIterator>(ExpandInput(input()->iterator(iteration), fn(), iteration));
+    return std::make_unique<FlatMapIterator>(expand_input(iteration));
   }
 };
 

@@ -5,6 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/transforms/buffering/read_ahead.h"
 #include "lockstep/data/transforms/combining/expand.h"
+#include "lockstep/data/transforms/element_counter.h"
 
 namespace lockstep::data::detail {
 namespace {
@@ -23,7 +24,8 @@ class InterleaveIterator final : public NodeIterator {
     if (options_.num_threads > 1 && !threads_) start_threads();
     while (find_place()) {
       ++in_block_;  // before the call: an element that throws counts, too
-      if (places_[place_]->next(element)) return true;
+      ++places_[place_].taken;
+      if (places_[place_].iterator->next(element)) return true;
       leave_place();
     }
     return false;
@@ -32,6 +34,7 @@ class InterleaveIterator final : public NodeIterator {
   int64_t skip(int64_t count) override {
     if (threads_) return NodeIterator::skip(count);
     int64_t skipped = 0;
+    int64_t try_rounds_at = 0;
     while (skipped < count) {
       try {
         if (!find_place()) break;
@@ -39,8 +42,13 @@ class InterleaveIterator final : public NodeIterator {
         ++skipped;
         continue;
       }
+      if (in_block_ == 0 && skipped >= try_rounds_at) {
+        skipped += skip_rounds(count - skipped);
+        try_rounds_at = skipped + num_open_ * options_.block_length;
+        if (skipped == count) break;
+      }
       const int64_t wanted = std::min(count - skipped, options_.block_length - in_block_);
-      const int64_t passed = places_[place_]->skip(wanted);
+      const int64_t passed = places_[place_].skip(wanted);
       in_block_ += passed;
       skipped += passed;
       if (passed < wanted) leave_place();
@@ -49,6 +57,45 @@ class InterleaveIterator final : public NodeIterator {
   }
 
  private:
+  /// A slot: an open dataset, if any.
+  struct Place {
+    std::unique_ptr<NodeIterator> iterator = nullptr;
+    /// Counts the elements of the dataset; nothing where threads read it.
+    std::optional<ElementCounter> counter = std::nullopt;
+    int64_t taken = 0;
+
+    explicit operator bool() const { return iterator != nullptr; }
+    int64_t skip(int64_t count) {
+      const int64_t passed = iterator->skip(count);
+      taken += passed;
+      return passed;
+    }
+  };
+
+  /// Skips up to `count` elements in whole rounds, with one call for each open dataset: a shuffle in it does not fill
+  /// its buffer for every block. Returns how many elements were skipped: none where a dataset ends before, or where its
+  /// elements cannot be counted. At the beginning of a block.
+  int64_t skip_rounds(int64_t count) {
+    const bool may_open = num_open_ < static_cast<int64_t>(places_.size()) && !input_ended_;
+    int64_t rounds = may_open ? 0 : count / num_open_ / options_.block_length;
+    for (Place& place : places_) {
+      if (rounds == 0) return 0;
+      if (!place) continue;
+      const auto available = place.counter->up_to(place.taken + rounds * options_.block_length);
+      rounds = available ? std::min(rounds, (*available - place.taken) / options_.block_length) : 0;
+    }
+    if (rounds == 0) return 0;
+    int64_t skipped = 0;
+    for (Place& place : places_) {
+      if (place) skipped += place.skip(rounds * options_.block_length);
+    }
+    const int64_t wanted = rounds * options_.block_length * num_open_;
+    LOCKSTEP_CHECK_DATA(skipped == wanted,
+                        "[interleave] a dataset has ended before the elements that were counted: ", "counted=", wanted,
+                        ", found=", skipped, "; do not change files while they are read");
+    return skipped;
+  }
+
   /// Moves to the next slot, and opens a dataset for it if it has none. Returns false at the end.
   bool find_place() {
     if (in_block_ == options_.block_length) advance();
@@ -71,26 +118,28 @@ class InterleaveIterator final : public NodeIterator {
   }
 
   void leave_place() {
-    places_[place_].reset();
+    places_[place_] = {};
     --num_open_;
     advance();
   }
 
-  std::unique_ptr<NodeIterator> open() {
-    if (threads_) return open_ahead();
+  /// Returns a slot with the next dataset, or an empty one at the end.
+  Place open() {
+    if (threads_) return {open_ahead()};
     Iteration iteration;
     const NodePtr dataset = input_.next_dataset(iteration);
-    return dataset ? dataset->iterator(iteration) : nullptr;
+    if (!dataset) return {};
+    return {dataset->iterator(iteration), ElementCounter(dataset, iteration)};
   }
 
   /// Passes the open iterators to the threads after a skip.
   void start_threads() {
     const auto buffer_size = static_cast<size_t>(options_.block_length) + 1;
     threads_ = std::make_unique<ReadAheadThreads>(options_.num_threads, buffer_size);
-    for (auto& place : places_) {
+    for (Place& place : places_) {
       if (!place) continue;
-      auto iterator = std::make_shared<std::unique_ptr<NodeIterator>>(std::move(place));
-      place = threads_->add([iterator] { return std::move(*iterator); });
+      auto iterator = std::make_shared<std::unique_ptr<NodeIterator>>(std::move(place.iterator));
+      place = {threads_->add([iterator] { return std::move(*iterator); })};
     }
   }
 
@@ -108,12 +157,11 @@ class InterleaveIterator final : public NodeIterator {
   void add_ahead() {
     Ahead ahead;
     try {
-      Element element;
-      Iteration iteration;
-      ahead_ended_ = !input_.next(element, iteration);
+      ExpandElement element;
+      ahead_ended_ = !input_.next(element);
       if (ahead_ended_) return;
-      ahead.iterator = threads_->add([fn = input_.fn(), element = std::move(element), iteration]() mutable {
-        return fn(element)->iterator(iteration);
+      ahead.iterator = threads_->add([make = input_.make(), element = std::move(element)]() mutable {
+        return make(element)->iterator(element.iteration);
       });
     } catch (...) {
       ahead.error = std::current_exception();
@@ -133,7 +181,7 @@ class InterleaveIterator final : public NodeIterator {
   std::unique_ptr<ReadAheadThreads> threads_;
   std::deque<Ahead> ahead_;
   bool ahead_ended_ = false;
-  std::vector<std::unique_ptr<NodeIterator>> places_;
+  std::vector<Place> places_;
   size_t place_ = 0;
   /// Elements of the current block that were returned.
   int64_t in_block_ = 0;
@@ -153,7 +201,7 @@ class InterleaveNode final : public ExpandNode {
     return make_node<InterleaveNode>(std::move(inputs[0]), fn(), options_);
   }
   std::unique_ptr<NodeIterator> iterator(const Iteration& iteration) const override {
-    return std::make_unique<InterleaveIterator>(ExpandInput(input()->iterator(iteration), fn(), iteration), options_);
+    return std::make_unique<InterleaveIterator>(expand_input(iteration), options_);
   }
 
  private:

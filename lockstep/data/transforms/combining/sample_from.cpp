@@ -4,27 +4,83 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/transforms.h"
+#include "lockstep/data/transforms/element_counter.h"
 
 namespace lockstep::data::detail {
 namespace {
 
+/// One of the datasets.
+struct SampledInput {
+  SampledInput(const NodePtr& node, const Iteration& iteration)
+      : iterator(node->iterator(iteration)), counter(node, iteration) {}
+
+  std::unique_ptr<NodeIterator> iterator;
+  ElementCounter counter;
+  int64_t taken = 0;
+};
+
 class SampleIterator final : public NodeIterator {
  public:
-  SampleIterator(std::vector<std::unique_ptr<NodeIterator>> inputs, std::vector<double> weights, SampleOptions options,
-                 uint64_t seed)
+  SampleIterator(std::vector<SampledInput> inputs, std::vector<double> weights, SampleOptions options, uint64_t seed)
       : inputs_(std::move(inputs)), weights_(std::move(weights)), options_(options), random_(seed) {}
 
   bool next(Element& element) override {
-    return sample([&](NodeIterator& input) { return input.next(element); });
+    return sample([&](size_t drawn) {
+      SampledInput& input = inputs_[drawn];
+      ++input.taken;  // before the call: an element that throws counts, too
+      const bool found = input.iterator->next(element);
+      if (!found) --input.taken;
+      return found;
+    });
   }
 
   int64_t skip(int64_t count) override {
+    if (count >= kManyElements) {
+      if (const auto available = elements_left(count)) return skip_many(count, *available);
+    }
     int64_t skipped = 0;
-    while (skipped < count && sample([](NodeIterator& input) { return input.skip(1) == 1; })) ++skipped;
+    while (skipped < count && sample([&](size_t drawn) { return skip_in(drawn, 1) == 1; })) ++skipped;
     return skipped;
   }
 
  private:
+  /// From this number on it is worth while to count the elements of the datasets first.
+  static constexpr int64_t kManyElements = 16;
+
+  /// Returns how many elements each dataset still has, or `count` if there are more; nothing where that cannot be
+  /// known.
+  std::optional<std::vector<int64_t>> elements_left(int64_t count) {
+    std::vector<int64_t> left(inputs_.size());
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      if (weights_[i] == 0) continue;
+      const auto found = inputs_[i].counter.up_to(inputs_[i].taken + count);
+      if (!found) return std::nullopt;
+      left[i] = *found - inputs_[i].taken;
+    }
+    return left;
+  }
+
+  /// Draws first, then skips in each dataset once: a shuffle in it does not fill its buffer for every element.
+  int64_t skip_many(int64_t count, const std::vector<int64_t>& available) {
+    std::vector<int64_t> drawn_of(inputs_.size());
+    const auto take = [&](size_t drawn) { return drawn_of[drawn] < available[drawn] && ++drawn_of[drawn] > 0; };
+    int64_t skipped = 0;
+    while (skipped < count && sample(take)) ++skipped;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const int64_t found = drawn_of[i] > 0 ? skip_in(i, drawn_of[i]) : 0;
+      LOCKSTEP_CHECK_DATA(found == drawn_of[i], "[sample_from] dataset ", i,
+                          " has ended before the elements that were counted: counted=", drawn_of[i], ", found=", found,
+                          "; do not change files while they are read");
+    }
+    return skipped;
+  }
+
+  int64_t skip_in(size_t index, int64_t count) {
+    const int64_t skipped = inputs_[index].iterator->skip(count);
+    inputs_[index].taken += skipped;
+    return skipped;
+  }
+
   /// Draws datasets until `take` gets an element from one of them.
   template <class Take>
   bool sample(Take&& take) {
@@ -32,7 +88,7 @@ class SampleIterator final : public NodeIterator {
       const double total = std::accumulate(weights_.begin(), weights_.end(), 0.0);
       if (!(total > 0)) return false;
       const size_t drawn = draw(random_.unit() * total);
-      if (take(*inputs_[drawn])) return true;
+      if (take(drawn)) return true;
       if (options_.stop_on_empty_dataset) std::fill(weights_.begin(), weights_.end(), 0.0);
       weights_[drawn] = 0;
     }
@@ -49,7 +105,7 @@ class SampleIterator final : public NodeIterator {
     return last;  // only by rounding
   }
 
-  std::vector<std::unique_ptr<NodeIterator>> inputs_;
+  std::vector<SampledInput> inputs_;
   /// Zero for datasets that have ended.
   std::vector<double> weights_;
   SampleOptions options_;
@@ -70,9 +126,9 @@ class SampleNode final : public Node {
     return make_node<SampleNode>(std::move(inputs), weights_, options_);
   }
   std::unique_ptr<NodeIterator> iterator(const Iteration& iteration) const override {
-    std::vector<std::unique_ptr<NodeIterator>> iterators;
-    for (const NodePtr& input : inputs()) iterators.push_back(input->iterator(iteration));
-    return std::make_unique<SampleIterator>(std::move(iterators), weights_, options_,
+    std::vector<SampledInput> sampled;
+    for (size_t i = 0; i < inputs().size(); ++i) sampled.emplace_back(inputs()[i], iteration.of_input(i, depth()));
+    return std::make_unique<SampleIterator>(std::move(sampled), weights_, options_,
                                             random_seed(options_.seed, depth(), iteration));
   }
   ElementSpec spec() const override {

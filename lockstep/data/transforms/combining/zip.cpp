@@ -94,7 +94,8 @@ class ZipNode final : public Node {
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override { return make_node<ZipNode>(std::move(inputs)); }
   std::unique_ptr<NodeIterator> iterator(const Iteration& iteration) const override {
     std::vector<std::unique_ptr<NodeIterator>> iterators;
-    for (const NodePtr& input : inputs()) iterators.push_back(input->iterator(iteration));
+    for (size_t i = 0; i < inputs().size(); ++i)
+      iterators.push_back(inputs()[i]->iterator(iteration.of_input(i, depth())));
     return std::make_unique<ZipIterator>(std::move(iterators));
   }
   ElementSpec spec() const override {

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "lockstep/data/node.h"
+
+namespace lockstep::data::detail {
+
+/// Internal: counts the elements of a node ahead of an iterator of the same iteration. Where the number is not known, a
+/// second iterator skips them; all calls together skip each element once.
+class ElementCounter {
+ public:
+  ElementCounter(NodePtr node, const Iteration& iteration);
+
+  /// Returns the number of elements, or `limit` if there are more. Nothing where counting would have side effects.
+  std::optional<int64_t> up_to(int64_t limit);
+
+ private:
+  NodePtr node_;
+  Iteration iteration_;
+  std::unique_ptr<NodeIterator> ahead_;
+  int64_t counted_ = 0;
+  bool ended_ = false;
+};
+
+}  // namespace lockstep::data::detail
