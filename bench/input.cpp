@@ -1,9 +1,11 @@
 #include "bench/input.h"
 
 #include <cstdio>
+#include <fcntl.h>
 #include <filesystem>
 #include <functional>
 #include <random>
+#include <unistd.h>
 
 #include <torch/types.h>
 
@@ -154,6 +156,57 @@ void bench_records(const InputOptions& options, const Folder& folder, std::vecto
   }
 }
 
+/// Removes a file from the page cache, as far as its file system and the rights of this process allow.
+void make_cold(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return;
+  ::fdatasync(file);
+  ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+  ::close(file);
+}
+
+/// Reads a file in blocks and does nothing else.
+int64_t read_file(const std::string& path, int64_t records) {
+  std::vector<char> block(1 << 20);
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  while (file >= 0 && ::read(file, block.data(), block.size()) > 0) {
+  }
+  if (file >= 0) ::close(file);
+  return records;
+}
+
+/// As `measure`, each time from a file that is not in memory.
+InputResult measure_cold(const InputOptions& options, std::string name, const std::string& path,
+                         const std::function<int64_t()>& go_through) {
+  std::vector<double> seconds;
+  int64_t records = 0;
+  for (int i = 0; i < options.repeats; ++i) {
+    make_cold(path);
+    seconds.push_back(time_of(1, [&] { records = go_through(); }));
+  }
+  const double rate = static_cast<double>(records) / median(seconds);
+  return {"input/" + std::move(name), rate, rate * static_cast<double>(kLargeBytes), 0};
+}
+
+/// Files that are not in memory: mapped, and read with read-ahead, also through a shuffle buffer.
+void bench_cold(const InputOptions& options, const Folder& folder, std::vector<InputResult>& results) {
+  const std::string large = folder.file("large.tfrecord");
+  write_examples(large, options.large_records, kLargeBytes);
+  const int64_t records = checksum_all(large);
+  const InputResult limit = measure_cold(options, "limit", large, [&] { return read_file(large, records); });
+  for (const data::FileAccess access : {data::FileAccess::Map, data::FileAccess::Read}) {
+    const auto source = data::tfrecords(large, {.access = access});
+    const std::string way = access == data::FileAccess::Map ? "map" : "read";
+    for (auto result :
+         {measure_cold(options, "records_large_cold_" + way, large, [&] { return count_rows(source.batch(32)); }),
+          measure_cold(options, "records_large_cold_shuffled_" + way, large,
+                       [&] { return count_rows(source.shuffle(1000).batch(32)); })}) {
+      result.fraction_of_limit = result.records_per_second / limit.records_per_second;
+      results.push_back(result);
+    }
+  }
+}
+
 /// Copies rows in a random order, 256 at a time, and nothing else.
 int64_t copy_rows(const at::Tensor& images, const at::Tensor& order) {
   const auto* index = order.data_ptr<int64_t>();
@@ -214,6 +267,7 @@ std::vector<InputResult> bench_input(const InputOptions& options) {
   const Folder folder(options.folder);
   std::vector<InputResult> results;
   bench_records(options, folder, results);
+  bench_cold(options, folder, results);
   bench_slices(options, results);
   bench_map(options, results);
   return results;

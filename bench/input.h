@@ -22,9 +22,9 @@ struct InputResult {
   std::string name;
   double records_per_second = 0;
   double bytes_per_second = 0;
-  /// Ratio to the minimum of work on the same bytes: reading and checksumming them for record files, copying
-  /// the same rows for tensors, one thread's rate times the threads for `map` on several. 0 where there is no such
-  /// limit.
+  /// Ratio to the minimum of work on the same bytes: reading and checksumming them for record files, only reading them
+  /// for files that are not in memory (cold), copying the same rows for tensors, one thread's rate times the threads
+  /// for `map` on several. 0 where there is no such limit.
   double fraction_of_limit = 0;
 };
 

@@ -5,7 +5,9 @@ set_property(GLOBAL PROPERTY LOCKSTEP_FUZZ_TARGETS)
 
 if(LOCKSTEP_BUILD_FUZZ)
   add_library(lockstep_fuzzed STATIC
-    "${PROJECT_SOURCE_DIR}/lockstep/base/error.cpp" "${PROJECT_SOURCE_DIR}/lockstep/data/element/bytes.cpp")
+    "${PROJECT_SOURCE_DIR}/lockstep/base/error.cpp" "${PROJECT_SOURCE_DIR}/lockstep/data/element/bytes.cpp"
+    "${PROJECT_SOURCE_DIR}/lockstep/data/element/mapped_file.cpp" "${PROJECT_SOURCE_DIR}/lockstep/data/element/bus_errors.cpp"
+    "${PROJECT_SOURCE_DIR}/lockstep/base/env.cpp")
   set_target_properties(lockstep_fuzzed PROPERTIES CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON)
   target_include_directories(lockstep_fuzzed PUBLIC "${PROJECT_SOURCE_DIR}")
   target_compile_options(lockstep_fuzzed PUBLIC
@@ -27,6 +29,17 @@ function(lockstep_fuzz name)
     target_link_options(${name}_fuzz PRIVATE -fsanitize=fuzzer,address,undefined)
     add_dependencies(fuzz_targets ${name}_fuzz)
   endif()
+endfunction()
+
+# Adds the target NAME, of NAME_fuzz.cpp, which uses the whole library: lockstep_random_fuzz(NAME). Clang 14 cannot compile the
+# headers of LibTorch's dispatcher, so it is built with the library, by its compiler, and random_inputs.cpp takes libFuzzer's place.
+function(lockstep_random_fuzz name)
+  if(LOCKSTEP_BUILD_FUZZ)
+    return()
+  endif()
+  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_FUZZ_TARGETS ${name})
+  lockstep_test_program(${name}_fuzz ${name}_fuzz.cpp random_inputs.cpp)
+  set_target_properties(${name}_fuzz PROPERTIES EXCLUDE_FROM_ALL ON)
 endfunction()
 
 # Makes the ordinary test, with all targets in one unit. All have one function's name; here each is called as its target.

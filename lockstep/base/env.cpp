@@ -24,6 +24,9 @@ constexpr std::array kVariables{
              "temporary files, on an error of several workers."},
     Variable{"LOCKSTEP_ENGINE", "auto",
              "The engine of collectives between processes: auto, shm (one machine), gloo, mpi or nccl."},
+    Variable{"LOCKSTEP_FILE_ACCESS", "auto",
+             "How datasets read files: map, read (block by block, with read-ahead), or auto (map, except on network "
+             "file systems and for data larger than memory)."},
     Variable{"LOCKSTEP_HEARTBEAT_TIMEOUT", "10", "Seconds of silence after which a worker counts as lost."},
     Variable{
         "LOCKSTEP_INTERFACE", "",

@@ -37,7 +37,8 @@ NodePtr node_of(const Dataset<T>& dataset) {
 ///
 /// A cheap immutable handle: every method returns another dataset. Iterators hold the state; any number of them, on any
 /// threads, may iterate over one dataset. With a fixed seed, elements and their order do not depend on the number of
-/// threads. T is a nest (element/nest_codec.h); a user's function takes a T or, for tuples, its parts.
+/// threads. T is a nest (element/nest_codec.h); a user's function takes a T or, for tuples, its parts. It may write to
+/// the tensors that it is given: sources, caches and other elements do not change.
 template <class T>
 class Dataset {
  public:
@@ -91,7 +92,11 @@ class Dataset {
   template <class F>
   Dataset filter(F keep) const {
     return Dataset(detail::make_filter(node_, [keep = std::move(keep)](Element& element) mutable {
-      return static_cast<bool>(lockstep::detail::call_unpacked(keep, detail::decode<T>(element)));
+      const bool kept = static_cast<bool>(lockstep::detail::call_unpacked(keep, detail::decode_copy<T>(element)));
+      if (detail::any_bus_error()) {
+        for (const Leaf& leaf : element.leaves) detail::check_read(leaf);
+      }
+      return kept;
     }));
   }
 
@@ -136,7 +141,7 @@ class Dataset {
   auto bucket_by_length(F length, std::vector<int64_t> boundaries, std::vector<int64_t> batch_sizes,
                         BucketOptions options = {}) const {
     auto erased = [length = std::move(length)](Element& element) mutable {
-      return static_cast<int64_t>(lockstep::detail::call_unpacked(length, detail::decode<T>(element)));
+      return static_cast<int64_t>(lockstep::detail::call_unpacked(length, detail::decode_copy<T>(element)));
     };
     return batched(detail::make_bucket_by_length(node_, std::move(erased), std::move(boundaries),
                                                  std::move(batch_sizes), options));
@@ -182,6 +187,16 @@ class Dataset {
     return Dataset<std::pair<int64_t, T>>(detail::make_enumerate(node_, start));
   }
 
+  /// Leaves out elements whose reader or function throws, and goes on with the next one. Errors that say nothing about
+  /// an element are thrown: ContextError, CollectiveError, InternalError, and those of memory.
+  ///
+  /// ```
+  /// auto records = data::tfrecords(files).ignore_errors({.limit = 100});   // more damage than that is an error
+  /// ```
+  Dataset ignore_errors(IgnoreErrorsOptions options = {}) const {
+    return Dataset(detail::make_ignore_errors(node_, std::move(options)));
+  }
+
   /// Sets options that `distribute_dataset` reads.
   Dataset with_options(DataOptions options) const { return Dataset(detail::make_options(node_, options)); }
 
@@ -194,7 +209,7 @@ class Dataset {
   template <class F>
   static detail::DatasetFunction dataset_function(F fn) {
     return [fn = std::move(fn)](Element& element) mutable {
-      return detail::node_of(lockstep::detail::call_unpacked(fn, detail::decode<T>(element)));
+      return detail::node_of(lockstep::detail::call_unpacked(fn, detail::decode_own<T>(element)));
     };
   }
 

@@ -11,6 +11,7 @@
 #include "lockstep/data/element/named.h"
 #include "lockstep/data/formats/image/image.h"
 #include "lockstep/data/formats/stream/compression.h"
+#include "lockstep/data/formats/stream/file_access.h"
 #include "lockstep/data/formats/text/csv.h"
 #include "lockstep/data/formats/text/fixed_length.h"
 #include "lockstep/data/sources.h"
@@ -25,8 +26,9 @@
 /// ```
 ///
 /// All read one file after the other, in the given order; `interleave` reads several at a time. Uncompressed files are
-/// mapped, and elements point into the mapping until they are copied into a batch. Errors are DataError and name file,
-/// offset and record.
+/// mapped, and elements point into the mapping until they are copied into a batch; on network file systems, and for
+/// data larger than memory, they are read block by block (FileAccess). Errors are DataError and name file, offset and
+/// record. After damage they continue with the next record where that can be found, otherwise with the next file.
 namespace lockstep::data {
 
 struct ListFilesOptions {
@@ -61,11 +63,19 @@ class LOCKSTEP_API FileNames {
   NodePtr node_;
 };
 
+struct ReadOptions {
+  Compression compression = Compression::Auto;
+  /// Whether files are mapped or read.
+  FileAccess access = FileAccess::Auto;
+};
+
 /// The lines of text files, without line ends.
 LOCKSTEP_API Dataset<std::string> text_lines(const FileNames& files, Compression compression = Compression::Auto);
+LOCKSTEP_API Dataset<std::string> text_lines(const FileNames& files, ReadOptions options);
 
 /// The records of TensorFlow's record files.
 LOCKSTEP_API Dataset<Bytes> tfrecords(const FileNames& files, Compression compression = Compression::Auto);
+LOCKSTEP_API Dataset<Bytes> tfrecords(const FileNames& files, ReadOptions options);
 
 /// The records of files that consist of records of one length.
 LOCKSTEP_API Dataset<Bytes> fixed_length_records(const FileNames& files, FixedLengthOptions options);
@@ -81,7 +91,7 @@ LOCKSTEP_API Dataset<Named> npz(const std::string& file, const std::vector<std::
 
 /// The samples of tar files in the layout of WebDataset: files with one name and different extensions are one sample.
 /// It has the bytes of each file under its extension, and the name under "__key__".
-LOCKSTEP_API Dataset<Named> tar_samples(const FileNames& files);
+LOCKSTEP_API Dataset<Named> tar_samples(const FileNames& files, FileAccess access = FileAccess::Auto);
 
 namespace detail {
 

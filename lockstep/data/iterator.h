@@ -101,7 +101,7 @@ class Iterator {
   /// order of elements; the next call continues after the failed element where the data allow.
   std::optional<T> next() {
     if (!iterator_.next(element_)) return std::nullopt;
-    return detail::decode<T>(element_);
+    return detail::decode_own<T>(element_);
   }
 
   /// Returns the current position, for a checkpoint.

@@ -1,6 +1,7 @@
 #include "lockstep/data/node.h"
 
 #include <algorithm>
+#include <exception>
 #include <mutex>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -43,7 +44,12 @@ NodeIterator::~NodeIterator() = default;
 int64_t NodeIterator::skip(int64_t count) {
   Element element;
   int64_t skipped = 0;
-  while (skipped < count && next(element)) ++skipped;
+  for (; skipped < count; ++skipped) {
+    try {
+      if (!next(element)) break;
+    } catch (const std::exception&) {  // counts, as it does for a caller of `next` that goes on
+    }
+  }
   return skipped;
 }
 

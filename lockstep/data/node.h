@@ -58,7 +58,8 @@ class LOCKSTEP_API NodeIterator {
   virtual bool next(Element& element) = 0;
 
   /// Skips up to `count` elements as if `next` had been called, and returns how many there were. It makes positions
-  /// cheap to restore: functions of `map` are not called, and bytes are not read where the format allows.
+  /// cheap to restore: functions of `map` are not called, and bytes are not read where the format allows. An element
+  /// whose `next` throws counts as one, and `skip` does not throw for it.
   virtual int64_t skip(int64_t count);
 };
 

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -57,6 +59,15 @@ struct InterleaveOptions {
   int64_t block_length = 1;
   /// How many threads read; with one, the calling thread does. The order does not depend on it.
   int num_threads = 1;
+};
+
+struct IgnoreErrorsOptions {
+  /// How many errors of one iteration are ignored; the next one is thrown. Nothing: any number.
+  std::optional<int64_t> limit = std::nullopt;
+  /// Whether the first ten errors of an iteration and, at its end, their number are logged as warnings.
+  bool log = true;
+  /// Counts the ignored errors of all iterations.
+  std::shared_ptr<std::atomic<int64_t>> count = nullptr;
 };
 
 struct SampleOptions {

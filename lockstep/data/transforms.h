@@ -48,6 +48,7 @@ LOCKSTEP_API NodePtr make_prefetch(NodePtr input, int64_t buffer_size);
 LOCKSTEP_API NodePtr make_enumerate(NodePtr input, int64_t start);
 LOCKSTEP_API NodePtr make_options(NodePtr input, DataOptions options);
 LOCKSTEP_API NodePtr make_assert_cardinality(NodePtr input, int64_t count);
+LOCKSTEP_API NodePtr make_ignore_errors(NodePtr input, IgnoreErrorsOptions options);
 
 /// The effective options of a graph: for each option, that of the node nearest to the end.
 LOCKSTEP_API DataOptions options_of(const Node& node);

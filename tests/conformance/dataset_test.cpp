@@ -78,6 +78,29 @@ TEST_P(DatasetTest, TrainingEqualsThatOnOneDeviceForEveryRemainder) {
   }
 }
 
+// What a step writes to its batch must not be in the batch of the next epoch.
+TEST_P(DatasetTest, StepsMayWriteToTheirBatches) {
+  const at::Tensor table = torch::arange(24, torch::kFloat).view({8, 3});
+  const std::vector<data::Dataset<at::Tensor>> datasets{
+      data::from_tensor_slices(table).batch(4), data::from_tensor_slices(table).batch(4).cache(),
+      data::from_tensor_slices(table.view({2, 4, 3})), data::from_vector(std::vector<at::Tensor>{table, table * 2})};
+  for (const auto& dataset : datasets) {
+    std::vector<at::Tensor> epochs;
+    const auto input = strategy.distribute_dataset(dataset);
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      std::vector<at::Tensor> rows;
+      for (const auto& batch : input) {
+        rows.push_back(all_rows(named, strategy, batch).cpu().clone());
+        strategy.run([](const at::Tensor& x) { x.fill_(-1); }, batch);
+      }
+      epochs.push_back(torch::cat(rows));
+    }
+    EXPECT_TRUE(torch::equal(epochs[0], epochs[1])) << dataset.str();
+    EXPECT_EQ(epochs[1].min().item<float>(), 0) << dataset.str();
+  }
+  EXPECT_TRUE(torch::equal(table, torch::arange(24, torch::kFloat).view({8, 3})));
+}
+
 TEST_P(DatasetTest, GoesOnFromAPosition) {
   const auto input = strategy.distribute_dataset(examples(23).shuffle(10, {.seed = 3}).batch(4));
   auto first = input.iterator();

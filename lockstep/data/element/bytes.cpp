@@ -1,14 +1,9 @@
 #include "lockstep/data/element/bytes.h"
 
 #include <array>
-#include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <fcntl.h>
 #include <memory>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "lockstep/base/error.h"
 
@@ -25,6 +20,7 @@ class HeapBuffer final : public Buffer {
   }
   const char* data() const override { return memory_.get(); }
   size_t size() const override { return size_; }
+  bool is_writable() const override { return true; }
   char* memory() { return memory_.get(); }
 
  private:
@@ -32,32 +28,6 @@ class HeapBuffer final : public Buffer {
 
   size_t size_;
   std::unique_ptr<char, decltype(&std::free)> memory_;
-};
-
-class MappedFile final : public Buffer {
- public:
-  MappedFile(void* memory, size_t size) : memory_(memory), size_(size) {}
-  ~MappedFile() override { ::munmap(memory_, size_); }
-  const char* data() const override { return static_cast<const char*>(memory_); }
-  size_t size() const override { return size_; }
-
- private:
-  void* memory_;
-  size_t size_;
-};
-
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int number) : number_(number) {}
-  ~FileDescriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  int number() const { return number_; }
-
- private:
-  int number_;
 };
 
 }  // namespace
@@ -68,22 +38,7 @@ c10::intrusive_ptr<Buffer> Buffer::allocate(size_t size, char** memory) {
   return buffer;
 }
 
-c10::intrusive_ptr<Buffer> Buffer::map_file(const std::string& path, std::string_view operation) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  LOCKSTEP_CHECK_DATA(file.number() >= 0, "[", operation, "] the file must be readable: file=\"", path, "\" (",
-                      std::strerror(errno), ")");
-  struct stat status {};
-  LOCKSTEP_CHECK_DATA(::fstat(file.number(), &status) == 0, "[", operation, "] the file must be readable: file=\"",
-                      path, "\" (", std::strerror(errno), ")");
-  LOCKSTEP_CHECK_DATA(S_ISREG(status.st_mode), "[", operation, "] must be a plain file: file=\"", path, "\"");
-  const auto size = static_cast<size_t>(status.st_size);
-  if (size == 0) return c10::make_intrusive<HeapBuffer>(0);
-  void* memory = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
-  LOCKSTEP_CHECK_DATA(memory != MAP_FAILED, "[", operation, "] the file could not be mapped: file=\"", path,
-                      "\", bytes=", size, " (", std::strerror(errno), ")");
-  ::madvise(memory, size, MADV_SEQUENTIAL);
-  return c10::make_intrusive<MappedFile>(memory, size);
-}
+c10::intrusive_ptr<Buffer> Buffer::private_pages(std::string_view) const { return {}; }
 
 Bytes::Bytes(std::string_view text) {
   char* memory = nullptr;

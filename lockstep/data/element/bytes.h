@@ -19,11 +19,23 @@ class LOCKSTEP_API Buffer : public c10::intrusive_ptr_target {
   virtual const char* data() const = 0;
   virtual size_t size() const = 0;
 
+  /// Whether the only holder of the buffer may write to its memory.
+  virtual bool is_writable() const { return false; }
+  /// How many bytes of memory live only as long as the buffer: none for pages of a file, nor for memory of a tensor
+  /// that lives elsewhere.
+  virtual size_t held_bytes() const { return size(); }
+  /// Returns the bytes `part` of the buffer in pages of their own, which are copied when they are written: a buffer
+  /// that is writable and costs no copy. Null where a copy is cheaper, or there is no file that has the pages.
+  virtual c10::intrusive_ptr<Buffer> private_pages(std::string_view part) const;
+  /// Throws DataError where pages of a file could not be read since they were mapped: what was read from them is not
+  /// what the file had. To be called after reading.
+  virtual void check() const {}
+
   /// Returns a buffer of `size` bytes on the heap, and its writable address in `memory`. Aligned like tensors.
   static c10::intrusive_ptr<Buffer> allocate(size_t size, char** memory);
 
   /// Maps a whole file for reading. Throws DataError that names `operation` and the file. An empty file gives an empty
-  /// buffer. Truncating a mapped file kills the processes that read it (SIGBUS): write a new file and rename it.
+  /// buffer. A mapped file must not be cut: write a new file and rename it. See `check`.
   static c10::intrusive_ptr<Buffer> map_file(const std::string& path, std::string_view operation);
 };
 

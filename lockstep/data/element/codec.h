@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "lockstep/base/nest.h"
+#include "lockstep/data/element/bus_errors.h"
 #include "lockstep/data/element/element.h"
+#include "lockstep/data/element/private_memory.h"
 
 /// Conversion between users' types and elements: `Codec<T>::write` flattens a T into leaves, `Codec<T>::read` rebuilds
 /// it. This header has the types that are one leaf; those of several leaves are in nest_codec.h.
@@ -60,7 +62,9 @@ template <>
 struct Codec<at::Tensor> : detail::LeafCodec<at::Tensor, Codec<at::Tensor>> {
   using Batched = at::Tensor;
   static Leaf to(at::Tensor tensor) { return tensor; }
-  static at::Tensor from(const Leaf& leaf) { return detail::to_tensor(leaf); }
+  /// Users may write to the tensor: it shares memory with nothing else.
+  static at::Tensor read(detail::ElementReader& reader) { return detail::take_tensor(reader.leaf()); }
+  static at::Tensor from(const Leaf& leaf) { return detail::copied_tensor(leaf); }
 };
 
 template <class T>
@@ -82,7 +86,11 @@ template <>
 struct Codec<std::string> : detail::LeafCodec<std::string, Codec<std::string>> {
   using Batched = List<std::string>;
   static Leaf to(const std::string& text) { return Bytes(text); }
-  static std::string from(const Leaf& leaf) { return detail::to_bytes(leaf).str(); }
+  static std::string from(const Leaf& leaf) {
+    std::string text = detail::to_bytes(leaf).str();
+    if (detail::any_bus_error()) detail::check_read(leaf);
+    return text;
+  }
 };
 
 template <class T>

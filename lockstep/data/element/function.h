@@ -29,7 +29,7 @@ using ElementPredicate = std::function<bool(Element&)>;
 template <class T, class F>
 ElementFunction erase_function(F fn) {
   return [fn = std::move(fn)](Element& in, Element& out) mutable {
-    encode(lockstep::detail::call_unpacked(fn, decode<T>(in)), out);
+    encode(lockstep::detail::call_unpacked(fn, decode_own<T>(in)), out);
   };
 }
 

@@ -21,24 +21,20 @@ namespace {
 
 class TensorBuffer final : public Buffer {
  public:
-  explicit TensorBuffer(at::Tensor tensor) : tensor_(std::move(tensor)) {}
+  TensorBuffer(at::Tensor tensor, size_t held_bytes) : tensor_(std::move(tensor)), held_bytes_(held_bytes) {}
   const char* data() const override { return static_cast<const char*>(tensor_.data_ptr()); }
   size_t size() const override { return tensor_.nbytes(); }
+  size_t held_bytes() const override { return held_bytes_; }
 
  private:
   at::Tensor tensor_;
+  size_t held_bytes_;
 };
-
-bool is_dense_on_cpu(const at::Tensor& tensor) {
-  return tensor.layout() == at::kStrided && tensor.device().is_cpu() && tensor.is_contiguous() &&
-         !tensor.requires_grad() && !tensor.is_quantized();
-}
 
 /// Returns a tensor that shares the memory of a row where alignment allows, otherwise a copy.
 at::Tensor materialise(const Row& row) {
   const auto options = at::TensorOptions().dtype(row.type->dtype);
   if (reinterpret_cast<uintptr_t>(row.data) % c10::elementSize(row.type->dtype) == 0 && row.type->num_bytes > 0) {
-    // LibTorch has no read-only tensors: users must not write to these.
     return at::from_blob(
         const_cast<char*>(row.data), row.type->sizes, [buffer = row.buffer](void*) {}, options);  // NOLINT
   }
@@ -70,17 +66,31 @@ std::string describe_dense(at::ScalarType dtype, at::IntArrayRef sizes) {
 
 }  // namespace
 
-c10::intrusive_ptr<Buffer> buffer_of(const at::Tensor& tensor) { return c10::make_intrusive<TensorBuffer>(tensor); }
+bool is_dense_on_cpu(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.layout() == at::kStrided && tensor.device().is_cpu() && tensor.is_contiguous() &&
+         !tensor.requires_grad() && !tensor.is_quantized() && !tensor.is_conj() && !tensor.is_neg();
+}
 
-RowsOf::RowsOf(at::Tensor tensor) : tensor_(std::move(tensor)), size_(tensor_.size(0)) {
+c10::intrusive_ptr<Buffer> buffer_of(const at::Tensor& tensor, size_t held_bytes) {
+  return c10::make_intrusive<TensorBuffer>(tensor, held_bytes);
+}
+
+RowsOf::RowsOf(at::Tensor tensor, size_t held_bytes) : tensor_(std::move(tensor)), size_(tensor_.size(0)) {
   if (!is_dense_on_cpu(tensor_)) return;
   type_ = c10::make_intrusive<RowType>(tensor_.scalar_type(), tensor_.sizes().slice(1));
-  buffer_ = buffer_of(tensor_);
+  buffer_ = buffer_of(tensor_, held_bytes);
+  data_ = buffer_->data();
 }
+
+RowsOf::RowsOf(const Row& rows)
+    : size_(rows.type->sizes.front()),
+      type_(c10::make_intrusive<RowType>(rows.type->dtype, at::IntArrayRef(rows.type->sizes).slice(1))),
+      buffer_(rows.buffer),
+      data_(rows.data) {}
 
 Leaf RowsOf::operator[](int64_t index) const {
   if (!type_) return tensor_.select(0, index);
-  const char* data = buffer_->data() + static_cast<size_t>(index) * type_->num_bytes;
+  const char* data = data_ + static_cast<size_t>(index) * type_->num_bytes;
   if (!type_->sizes.empty()) return Row{type_, buffer_, data};
   Number number{type_->dtype, {}};
   if (type_->num_bytes > number.bytes.size()) return Row{type_, buffer_, data};

@@ -37,7 +37,8 @@ struct LOCKSTEP_API RowType : c10::intrusive_ptr_target {
   size_t num_bytes;
 };
 
-/// The values of a dense tensor in row-major order at `data`, inside `buffer`; not necessarily aligned.
+/// The values of a dense tensor in row-major order at `data`, inside `buffer`; not necessarily aligned. The memory is
+/// borrowed: other elements may point to it, and nobody writes to it.
 struct Row {
   c10::intrusive_ptr<RowType> type;
   c10::intrusive_ptr<Buffer> buffer;
@@ -84,14 +85,21 @@ struct Leaf : std::variant<at::Tensor, Row, Number, Bytes, LeafList, Opaque> {
 
 namespace detail {
 
-/// Returns a buffer that shares the memory of a tensor (dense, row-major, on the CPU).
-LOCKSTEP_API c10::intrusive_ptr<Buffer> buffer_of(const at::Tensor& tensor);
+/// Whether a tensor's values lie in row-major order in memory of the CPU, so that a row can point to them.
+LOCKSTEP_API bool is_dense_on_cpu(const at::Tensor& tensor);
+
+/// Returns a buffer that shares the memory of a tensor (dense, row-major, on the CPU). `held_bytes` is what the tensor
+/// holds that nothing else does.
+LOCKSTEP_API c10::intrusive_ptr<Buffer> buffer_of(const at::Tensor& tensor, size_t held_bytes = 0);
 
 /// The rows of a tensor along its first dimension, without making a tensor for each where that is possible.
 class LOCKSTEP_API RowsOf {
  public:
-  /// `tensor` has at least one dimension. LibTorch slices a tensor that is on another device or not dense.
-  explicit RowsOf(at::Tensor tensor);
+  /// `tensor` has at least one dimension. LibTorch slices a tensor that is on another device or not dense. `held_bytes`
+  /// is what the tensor holds that nothing else does.
+  explicit RowsOf(at::Tensor tensor, size_t held_bytes = 0);
+  /// The rows of a row with at least one dimension, in the same buffer.
+  explicit RowsOf(const Row& rows);
   int64_t size() const { return size_; }
   Leaf operator[](int64_t index) const;
 
@@ -100,9 +108,12 @@ class LOCKSTEP_API RowsOf {
   int64_t size_;
   c10::intrusive_ptr<RowType> type_;
   c10::intrusive_ptr<Buffer> buffer_;
+  const char* data_ = nullptr;
 };
 
-/// Converts a tensor, row or number to a tensor; anything else throws TypeError.
+/// Converts a tensor, row or number to a tensor; anything else throws TypeError. The tensor may share the memory of
+/// other elements and be read-only: it must not be written to, and not be given to users' functions, for which
+/// `take_tensor` (private_memory.h) makes one.
 LOCKSTEP_API at::Tensor to_tensor(const Leaf& leaf);
 /// Returns the leaf as bytes, or throws TypeError.
 LOCKSTEP_API const Bytes& to_bytes(const Leaf& leaf);

@@ -1,6 +1,9 @@
 #include "lockstep/data/element/named.h"
 
 #include <algorithm>
+#include <array>
+#include <functional>
+#include <mutex>
 
 #include "lockstep/base/error.h"
 
@@ -8,6 +11,12 @@ namespace lockstep::data {
 namespace detail {
 
 namespace {
+
+/// The mutex that guards the tensors that an element has made; elements share a few.
+std::mutex& mutex_of(const void* element) {
+  static std::array<std::mutex, 16> mutexes;
+  return mutexes[std::hash<const void*>{}(element) / 64 % mutexes.size()];
+}
 
 [[noreturn]] void fail_unknown_name(std::string_view name, const std::vector<std::string>& known) {
   std::string list;
@@ -29,15 +38,35 @@ std::function<void(Element& in, Element& out)> pick_fields(std::vector<std::stri
       if (found == keys.end()) fail_unknown_name(name, keys);
       out.leaves.push_back(in.leaves[found - keys.begin()]);
     }
+    in.clear();  // the parts have one holder: functions get them without a copy
   };
 }
 
 }  // namespace detail
 
 const Leaf& Named::leaf(std::string_view name) const {
+  {
+    const std::lock_guard lock(detail::mutex_of(this));
+    const auto made = made_.find(name);
+    if (made != made_.end()) return made->second;
+  }
   const auto found = parts_.find(name);
   if (found != parts_.end()) return found->second;
   detail::fail_unknown_name(name, names());
+}
+
+void Named::set_leaf(std::string name, Leaf leaf) {
+  made_.erase(name);
+  parts_.insert_or_assign(std::move(name), std::move(leaf));
+}
+
+at::Tensor Named::tensor(std::string_view name) const {
+  const Leaf& found = leaf(name);
+  if (const auto* tensor = found.as<at::Tensor>()) return *tensor;
+  Leaf part = found;
+  at::Tensor tensor = detail::take_tensor(part);
+  const std::lock_guard lock(detail::mutex_of(this));
+  return *made_.try_emplace(std::string(name), std::move(tensor)).first->second.as<at::Tensor>();
 }
 
 std::vector<std::string> Named::names() const {

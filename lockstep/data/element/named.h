@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -15,7 +16,8 @@
 namespace lockstep::data {
 
 /// An element whose parts have names from the data: a parsed tf.Example, a sample of a tar shard, the arrays of an npz
-/// file. Parts become tensors when they are requested.
+/// file. Parts become tensors when they are first requested; later calls return the same tensor, which may be written
+/// to.
 ///
 /// ```
 /// auto train = data::tfrecords("train.tfrecord").map(data::parse_example(features)).batch(32);
@@ -31,7 +33,11 @@ class LOCKSTEP_API Named {
   /// Returns a part as T: a tensor, a number, Bytes, std::string, or a List of them after `batch`.
   template <class T>
   T get(std::string_view name) const {
-    return Codec<T>::from(leaf(name));
+    if constexpr (std::is_same_v<T, at::Tensor>) {
+      return tensor(name);
+    } else {
+      return Codec<T>::from(leaf(name));
+    }
   }
 
   /// Sets a part; T is a tensor, a number, Bytes, std::string, or a List of them.
@@ -44,13 +50,18 @@ class LOCKSTEP_API Named {
   std::vector<std::string> names() const;
   size_t size() const { return parts_.size(); }
 
+  /// Returns a part as it is; a part that was requested as a tensor is that tensor.
   const Leaf& leaf(std::string_view name) const;
-  void set_leaf(std::string name, Leaf leaf) { parts_.insert_or_assign(std::move(name), std::move(leaf)); }
+  void set_leaf(std::string name, Leaf leaf);
   auto begin() const { return parts_.begin(); }
   auto end() const { return parts_.end(); }
 
  private:
+  at::Tensor tensor(std::string_view name) const;
+
   std::map<std::string, Leaf, std::less<>> parts_;
+  /// The tensors that were made of parts. Guarded by a mutex of named.cpp: any thread may request parts.
+  mutable std::map<std::string, Leaf, std::less<>> made_;
 };
 
 template <>
@@ -58,9 +69,9 @@ struct Codec<Named> {
   using Batched = Named;
   static void write(detail::ElementWriter& writer, const Named& value) {
     writer.size(value.size());
-    for (const auto& [name, leaf] : value) {
-      writer.key(name);
-      writer.leaf(leaf);
+    for (const auto& part : value) {
+      writer.key(part.first);
+      writer.leaf(value.leaf(part.first));
     }
   }
   static Named read(detail::ElementReader& reader) {

@@ -176,12 +176,28 @@ void encode(T value, Element& element) {
   Codec<T>::write(writer, std::move(value));
 }
 
+/// Returns the value of an element, which has none afterwards. Tensors are handed on, and rows become tensors of their
+/// own.
 template <class T>
 T decode(Element& element) {
   ElementReader reader(element);
   T value = Codec<T>::read(reader);
   reader.finish();
   return value;
+}
+
+/// As `decode`; also tensors that something else holds are copied: users may write to all of them.
+template <class T>
+T decode_own(Element& element) {
+  own_tensors(element);
+  return decode<T>(element);
+}
+
+/// As `decode_own`, for an element that keeps its value.
+template <class T>
+T decode_copy(const Element& element) {
+  Element copy = element;
+  return decode_own<T>(copy);
 }
 
 }  // namespace detail

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "lockstep/data/element/private_memory.h"
 #include "lockstep/data/sources.h"
 
 namespace lockstep::data::detail {
@@ -14,6 +15,7 @@ class ElementsIterator final : public NodeIterator {
   bool next(Element& element) override {
     if (next_ == elements_->size()) return false;
     element = (*elements_)[next_++];
+    own_tensors(element);
     return true;
   }
 
@@ -54,6 +56,7 @@ class ElementsNode final : public Node {
 }  // namespace
 
 NodePtr make_elements(std::vector<Element> elements, const char* name) {
+  for (Element& element : elements) lend_tensors(element);
   return make_node<ElementsNode>(std::make_shared<const std::vector<Element>>(std::move(elements)), name);
 }
 

@@ -65,7 +65,7 @@ class OneElement final : public NodeIterator {
 
 class SamplesIterator final : public NodeIterator {
  public:
-  explicit SamplesIterator(const std::string& path) : reader_(path) {}
+  SamplesIterator(const std::string& path, FileAccess access) : reader_(path, access) {}
 
   bool next(Element& element) override {
     TarSample sample;
@@ -113,13 +113,21 @@ Dataset<std::string> list_files(const std::vector<std::string>& patterns, ListFi
 }
 
 Dataset<std::string> text_lines(const FileNames& files, Compression compression) {
-  return Dataset<std::string>(
-      detail::make_bytes_reader<LineReader>(files, "text_lines", LineReaderOptions{.compression = compression}));
+  return text_lines(files, ReadOptions{.compression = compression});
+}
+
+Dataset<std::string> text_lines(const FileNames& files, ReadOptions options) {
+  return Dataset<std::string>(detail::make_bytes_reader<LineReader>(
+      files, "text_lines", LineReaderOptions{.compression = options.compression, .access = options.access}));
 }
 
 Dataset<Bytes> tfrecords(const FileNames& files, Compression compression) {
-  return Dataset<Bytes>(
-      detail::make_bytes_reader<RecordReader>(files, "tfrecords", RecordReaderOptions{.compression = compression}));
+  return tfrecords(files, ReadOptions{.compression = compression});
+}
+
+Dataset<Bytes> tfrecords(const FileNames& files, ReadOptions options) {
+  return Dataset<Bytes>(detail::make_bytes_reader<RecordReader>(
+      files, "tfrecords", RecordReaderOptions{.compression = options.compression, .access = options.access}));
 }
 
 Dataset<Bytes> fixed_length_records(const FileNames& files, FixedLengthOptions options) {
@@ -132,7 +140,7 @@ Dataset<Bytes> fixed_length_records(const FileNames& files, FixedLengthOptions o
 Dataset<at::Tensor> images(const FileNames& files, ImageOptions options) {
   auto open = [options](const std::string& path) -> std::unique_ptr<NodeIterator> {
     return std::make_unique<detail::OneElement>([path, options]() -> Leaf {
-      const Bytes file = detail::map_whole(path, "images");
+      const Bytes file = detail::map_or_read(path, "images");
       try {
         return decode_image(file, options);
       } catch (const DataError& error) {
@@ -158,9 +166,9 @@ Dataset<Named> npz(const std::string& file, const std::vector<std::string>& name
   return from_tensor_slices(std::move(arrays));
 }
 
-Dataset<Named> tar_samples(const FileNames& files) {
-  auto open = [](const std::string& path) -> std::unique_ptr<NodeIterator> {
-    return std::make_unique<detail::SamplesIterator>(path);
+Dataset<Named> tar_samples(const FileNames& files, FileAccess access) {
+  auto open = [access](const std::string& path) -> std::unique_ptr<NodeIterator> {
+    return std::make_unique<detail::SamplesIterator>(path, access);
   };
   return Dataset<Named>(
       detail::make_reader(detail::node_of(files), detail::FileFormat{"tar_samples", std::move(open), {}}));

@@ -1,5 +1,7 @@
 #include "lockstep/data/sources/reader.h"
 
+#include <exception>
+
 #include "lockstep/data/element/nest_codec.h"
 
 namespace lockstep::data::detail {
@@ -22,7 +24,13 @@ class ReaderIterator final : public NodeIterator {
 
   int64_t skip(int64_t count) override {
     int64_t skipped = 0;
-    while (skipped < count && (file_ || open_next())) {
+    while (skipped < count) {
+      try {
+        if (!file_ && !open_next()) break;
+      } catch (const std::exception&) {  // a file that cannot be opened is one error of `next`
+        ++skipped;
+        continue;
+      }
       skipped += file_->skip(count - skipped);
       if (skipped < count) file_.reset();
     }
@@ -30,6 +38,7 @@ class ReaderIterator final : public NodeIterator {
   }
 
  private:
+  /// After an exception the next call opens the next file.
   bool open_next() {
     Element name;
     if (!files_->next(name)) return false;

@@ -4,6 +4,8 @@
 #include <mutex>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/element/bus_errors.h"
+#include "lockstep/data/element/private_memory.h"
 #include "lockstep/data/transforms.h"
 
 namespace lockstep::data::detail {
@@ -116,6 +118,17 @@ class MapNode final : public UnaryNode {
 };
 
 }  // namespace
+
+void MapFunction::operator()(int64_t ordinal, Element& in, Element& out) {
+  const uint64_t failed = bus_error_count.load(std::memory_order_relaxed);
+  if (failed != 0) {
+    for (const Leaf& leaf : in.leaves) check_read(leaf);
+  }
+  random_(ordinal, [&] { fn_(in, out); });
+  LOCKSTEP_CHECK_DATA(bus_error_count.load(std::memory_order_relaxed) == failed,
+                      "[map] a file could not be read while it was mapped: ", last_bus_error(),
+                      " (it was cut, or its storage failed)");
+}
 
 NodePtr make_map(NodePtr input, ElementFunction fn, ElementSpec result, MapOptions options) {
   LOCKSTEP_CHECK_VALUE(options.num_threads >= 1,

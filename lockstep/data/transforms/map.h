@@ -17,9 +17,7 @@ class MapFunction {
  public:
   MapFunction(ElementFunction fn, FunctionRandom random) : fn_(std::move(fn)), random_(std::move(random)) {}
   /// Makes the result for element number `ordinal`.
-  void operator()(int64_t ordinal, Element& in, Element& out) {
-    random_(ordinal, [&] { fn_(in, out); });
-  }
+  void operator()(int64_t ordinal, Element& in, Element& out);
 
  private:
   ElementFunction fn_;

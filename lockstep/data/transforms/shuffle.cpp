@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/element/private_memory.h"
 #include "lockstep/data/transforms.h"
 #include "lockstep/data/transforms/element_counter.h"
 
@@ -91,8 +92,12 @@ class ShuffleIterator final : public NodeIterator {
     if (input_ended_) return false;
     ++taken_;  // before the call: an element that throws counts, too
     input_ended_ = !input_->next(element);
-    if (input_ended_) --taken_;
-    return !input_ended_;
+    if (input_ended_) {
+      --taken_;
+      return false;
+    }
+    release_excess(element);
+    return true;
   }
 
   /// How many elements the input still has, or the most that `count` draws can need; nothing where counting would

@@ -173,8 +173,15 @@ class StepIterator::Feeder {
 
   static void upload(data::Element& element, Uploader& uploader) {
     for (data::Leaf& leaf : element.leaves) {
-      if (leaf.as<data::Row>() != nullptr) leaf = data::detail::to_tensor(leaf);
-      if (auto* tensor = leaf.as<at::Tensor>()) *tensor = uploaded(*tensor, uploader);
+      if (leaf.as<data::Row>() != nullptr) {
+        const at::Tensor borrowed = data::detail::to_tensor(leaf);
+        at::Tensor on_device = uploaded(borrowed, uploader);
+        if (data::detail::any_bus_error()) data::detail::check_read(leaf);
+        // Replicas may write to their batches: on the CPU they get memory of their own.
+        leaf = on_device.is_same(borrowed) ? data::detail::take_tensor(leaf) : std::move(on_device);
+      } else if (auto* tensor = leaf.as<at::Tensor>()) {
+        *tensor = uploaded(*tensor, uploader);
+      }
     }
   }
 

@@ -123,7 +123,7 @@ TEST(TarTest, DamageIsNamed) {
   TarEntry entry;
   EXPECT_TRUE(reader.next(entry));
   EXPECT_THAT(message_of([&] { reader.next(entry); }), AllOf(HasSubstr("bad.tar"), HasSubstr("libarchive says")));
-  EXPECT_THROW(reader.next(entry), DataError);
+  EXPECT_FALSE(reader.next(entry)) << "the archive ends there";
   EXPECT_THAT(message_of([&] { TarReader(folder / "none.tar"); }), HasSubstr("none.tar"));
   EXPECT_THROW(read_all(TarReader::from_memory("this is no archive")), DataError);
 }

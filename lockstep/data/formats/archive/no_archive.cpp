@@ -18,7 +18,7 @@ TarReader::TarReader(std::unique_ptr<Archive> archive) : archive_(std::move(arch
 TarReader::~TarReader() = default;
 TarReader::TarReader(TarReader&&) noexcept = default;
 TarReader& TarReader::operator=(TarReader&&) noexcept = default;
-TarReader::TarReader(const std::string&) { fail_without_archive(); }
+TarReader::TarReader(const std::string&, FileAccess) { fail_without_archive(); }
 TarReader TarReader::from_memory(Bytes) { fail_without_archive(); }
 bool TarReader::next(TarEntry&) { fail_without_archive(); }
 

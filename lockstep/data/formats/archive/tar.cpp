@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <archive.h>
 #include <archive_entry.h>
+#include <cerrno>
 #include <exception>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/element/bus_errors.h"
+#include "lockstep/data/formats/stream/file_blocks.h"
 #include "lockstep/data/formats/stream/files.h"
 
 namespace lockstep::data {
@@ -35,8 +38,18 @@ Bytes owning(std::string text) {
 
 class TarReader::Archive {
  public:
-  Archive(Bytes contents, std::string where)
-      : contents_(std::move(contents)), where_(std::move(where)), archive_(archive_read_new(), archive_read_free) {
+  Archive(Bytes contents, std::string where) : Archive(std::move(where)) {
+    contents_ = std::move(contents);
+    if (archive_read_open_memory(archive_.get(), contents_.data(), contents_.size()) != ARCHIVE_OK) fail("");
+  }
+
+  Archive(std::unique_ptr<detail::FileBlocks> blocks, std::string where) : Archive(std::move(where)) {
+    blocks_ = std::move(blocks);
+    archive_read_set_skip_callback(archive_.get(), on_skip);
+    if (archive_read_open(archive_.get(), this, nullptr, on_read, nullptr) != ARCHIVE_OK) fail("");
+  }
+
+  explicit Archive(std::string where) : where_(std::move(where)), archive_(archive_read_new(), archive_read_free) {
     LOCKSTEP_CHECK_DATA(archive_ != nullptr, "[tar] libarchive could not be started: ", where_);
     archive_read_support_format_tar(archive_.get());
     for (const auto support :
@@ -44,14 +57,13 @@ class TarReader::Archive {
           archive_read_support_filter_bzip2, archive_read_support_filter_lz4}) {
       support(archive_.get());
     }
-    if (archive_read_open_memory(archive_.get(), contents_.data(), contents_.size()) != ARCHIVE_OK) fail("");
   }
 
   bool next(TarEntry& entry) {
-    if (!failure_.empty()) throw_failure();
     while (!ended_) {
       archive_entry* header = nullptr;
       const int code = archive_read_next_header(archive_.get(), &header);
+      check_pages();
       ended_ = code == ARCHIVE_EOF;
       if (ended_) break;
       // A warning: the name is not valid in this process's locale. It is returned as in the archive.
@@ -62,12 +74,41 @@ class TarReader::Archive {
       entry.name = name;
       entry.offset = static_cast<uint64_t>(archive_read_header_position(archive_.get()));
       entry.contents = read_contents(entry.name, static_cast<uint64_t>(archive_entry_size(header)));
+      check_pages();
       return true;
     }
     return false;
   }
 
  private:
+  // libarchive has used the last block when it asks for the next one.
+  static la_ssize_t on_read(archive* reader, void* self, const void** block) {
+    auto* archive = static_cast<Archive*>(self);
+    archive->blocks_->consume(std::exchange(archive->handed_out_, 0));
+    const std::string_view next = archive->blocks_->peek();
+    if (!archive->blocks_->problem().empty() && next.empty()) {
+      archive_set_error(reader, EIO, "%s", archive->blocks_->problem().c_str());
+      return ARCHIVE_FATAL;
+    }
+    archive->handed_out_ = next.size();
+    *block = next.data();
+    return static_cast<la_ssize_t>(next.size());
+  }
+
+  static la_int64_t on_skip(archive*, void* self, la_int64_t count) {
+    auto* archive = static_cast<Archive*>(self);
+    archive->blocks_->consume(std::exchange(archive->handed_out_, 0));
+    return static_cast<la_int64_t>(archive->blocks_->discard(static_cast<uint64_t>(count)));
+  }
+
+  // Pages of a mapped file that could not be read are full of zeros.
+  void check_pages() {
+    if (!detail::any_bus_error() || contents_.buffer() == nullptr) return;
+    const bool ended = std::exchange(ended_, true);
+    contents_.buffer()->check();
+    ended_ = ended;
+  }
+
   // Blocks of an uncompressed archive in memory point into that memory.
   bool is_ours(const char* data, size_t size) const {
     return data >= contents_.data() && data + size <= contents_.data() + contents_.size();
@@ -86,7 +127,9 @@ class TarReader::Archive {
       if (count == size && offset == 0 && size > 0 && is_ours(data, count)) {
         return contents_.slice(static_cast<size_t>(data - contents_.data()), count);
       }
-      if (static_cast<uint64_t>(offset) != gathered.size()) fail(name, "files with holes are not read");
+      if (static_cast<uint64_t>(offset) != gathered.size()) {
+        LOCKSTEP_THROW(DataError, damage(name, "files with holes are not read"));
+      }
       if (gathered.empty()) gathered.reserve(std::min<uint64_t>(size, kMaxReserved));
       gathered.append(data, count);
     }
@@ -101,19 +144,21 @@ class TarReader::Archive {
       const char* text = archive_error_string(archive_.get());
       reason = c10::str("libarchive says \"", text == nullptr ? "" : text, "\"");
     }
-    const la_int64_t offset = std::max<la_int64_t>(archive_read_header_position(archive_.get()), 0);
-    failure_ = c10::str("[tar] the archive is damaged: ", where_, ", offset=", offset);
-    if (!name.empty()) failure_ += c10::str(", entry=\"", name, "\"");
-    failure_ += c10::str(" (", reason, ")");
-    throw_failure();
+    ended_ = true;
+    LOCKSTEP_THROW(DataError, damage(name, reason));
   }
 
-  [[noreturn]] void throw_failure() const { LOCKSTEP_THROW(DataError, failure_); }
+  std::string damage(const std::string& name, const std::string& reason) const {
+    const la_int64_t offset = std::max<la_int64_t>(archive_read_header_position(archive_.get()), 0);
+    const std::string entry = name.empty() ? "" : c10::str(", entry=\"", name, "\"");
+    return c10::str("[tar] the archive is damaged: ", where_, ", offset=", offset, entry, " (", reason, ")");
+  }
 
   Bytes contents_;
+  std::unique_ptr<detail::FileBlocks> blocks_;  // of a file that is not mapped
+  size_t handed_out_ = 0;
   std::string where_;
   std::unique_ptr<archive, decltype(&archive_read_free)> archive_;
-  std::string failure_;
   bool ended_ = false;
 };
 
@@ -122,10 +167,13 @@ TarReader::~TarReader() = default;
 TarReader::TarReader(TarReader&&) noexcept = default;
 TarReader& TarReader::operator=(TarReader&&) noexcept = default;
 
-TarReader::TarReader(const std::string& path) {
-  const auto buffer = Buffer::map_file(path, "tar");
-  archive_ =
-      std::make_unique<Archive>(Bytes(buffer, {buffer->data(), buffer->size()}), c10::str("file=\"", path, "\""));
+TarReader::TarReader(const std::string& path, FileAccess access) {
+  const std::string where = c10::str("file=\"", path, "\"");
+  if (detail::resolve_access(access, path) == FileAccess::Read) {
+    archive_ = std::make_unique<Archive>(std::make_unique<detail::FileBlocks>(path, "tar"), where);
+  } else {
+    archive_ = std::make_unique<Archive>(detail::map_whole(path, "tar"), where);
+  }
 }
 
 TarReader TarReader::from_memory(Bytes archive) {

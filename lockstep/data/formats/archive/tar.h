@@ -8,6 +8,7 @@
 
 #include "lockstep/api.h"
 #include "lockstep/data/element/bytes.h"
+#include "lockstep/data/formats/stream/file_access.h"
 
 /// Tar archives, file by file or as WebDataset's samples. Compression (gzip, zstd, xz, bzip2, lz4) is
 /// detected by the first bytes.
@@ -20,7 +21,7 @@
 /// }
 /// ```
 ///
-/// Files of an uncompressed archive point into the mapped archive and are not copied. Built without libarchive,
+/// Files of an uncompressed archive that is mapped point into it and are not copied. Built without libarchive,
 /// the constructors throw c10::NotImplementedError that names the package.
 namespace lockstep::data {
 
@@ -36,7 +37,7 @@ struct LOCKSTEP_API TarEntry {
 class LOCKSTEP_API TarReader {
  public:
   /// Throws DataError where the file cannot be read.
-  explicit TarReader(const std::string& path);
+  explicit TarReader(const std::string& path, FileAccess access = FileAccess::Auto);
   /// Reads an archive in memory.
   static TarReader from_memory(Bytes archive);
   ~TarReader();
@@ -44,8 +45,8 @@ class LOCKSTEP_API TarReader {
   TarReader& operator=(TarReader&&) noexcept;
 
   /// Stores the next file in `entry` and returns true, or returns false at the end.
-  /// Throws DataError that names file and offset where the archive is damaged or truncated; every later call
-  /// throws again.
+  /// Throws DataError that names file and offset where the archive is damaged or truncated; the archive ends there.
+  /// Behind a file with holes, which is not read, the next call continues.
   bool next(TarEntry& entry);
 
  private:
@@ -65,14 +66,16 @@ struct LOCKSTEP_API TarSample {
 /// in WebDataset, files without a dot in their name, or that start with one, are skipped. For one thread.
 class LOCKSTEP_API TarSampleReader {
  public:
-  explicit TarSampleReader(const std::string& path);
+  explicit TarSampleReader(const std::string& path, FileAccess access = FileAccess::Auto);
   explicit TarSampleReader(TarReader reader);
 
   /// Stores the next sample in `sample` and returns true, or returns false at the end.
-  /// Throws DataError as TarReader does, and where a sample has two files of one extension.
+  /// Throws DataError as TarReader does, and where a sample has two files of one extension; the next call continues
+  /// behind that sample. A sample in which the archive is damaged is left out.
   bool next(TarSample& sample);
 
-  /// Skips `count` samples and returns how many there were, fewer at the end only.
+  /// Skips `count` samples and returns how many there were, fewer at the end only. Errors are not thrown and count as
+  /// one sample, as in `next`.
   int64_t skip(int64_t count);
 
  private:

@@ -3,6 +3,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/formats/archive/tar.h"
+#include "lockstep/data/formats/skip_one_by_one.h"
 
 namespace lockstep::data {
 namespace {
@@ -22,7 +23,8 @@ bool split_name(const std::string& name, std::string& key, std::string& extensio
 
 }  // namespace
 
-TarSampleReader::TarSampleReader(const std::string& path) : TarSampleReader(TarReader(path)) {}
+TarSampleReader::TarSampleReader(const std::string& path, FileAccess access)
+    : TarSampleReader(TarReader(path, access)) {}
 TarSampleReader::TarSampleReader(TarReader reader) : reader_(std::move(reader)) {}
 
 // Reads the next file that belongs to a sample.
@@ -36,20 +38,22 @@ bool TarSampleReader::next(TarSample& sample) {
   if (!pending_ && !read_entry()) return false;
   sample.key = key_;
   sample.files.clear();
+  std::string damage;
   do {
     const bool added = sample.files.emplace(extension_, std::move(entry_.contents)).second;
-    LOCKSTEP_CHECK_DATA(added, "[tar] a sample must have one file of a kind: key=\"", key_, "\", kind=\"", extension_,
+    if (!added && damage.empty()) {
+      damage = c10::str("[tar] a sample must have one file of a kind: key=\"", key_, "\", kind=\"", extension_,
                         "\", offset=", entry_.offset);
+    }
   } while (read_entry() && key_ == sample.key);
+  LOCKSTEP_CHECK_DATA(damage.empty(), damage);
   return true;
 }
 
 int64_t TarSampleReader::skip(int64_t count) {
   LOCKSTEP_CHECK_VALUE(count >= 0, "[tar] a count must not be negative: count=", count);
   TarSample passed;
-  int64_t skipped = 0;
-  while (skipped < count && next(passed)) ++skipped;
-  return skipped;
+  return detail::skip_one_by_one(count, [&] { return next(passed); });
 }
 
 }  // namespace lockstep::data

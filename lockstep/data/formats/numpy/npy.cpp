@@ -35,6 +35,14 @@ Bytes in_native_order(const Bytes& data, const NpyElement& element) {
   return {std::move(copy), {memory, data.size()}};
 }
 
+// Returns the bytes in writable memory: pages of their own, or a copy.
+Bytes own_copy(const Bytes& data) {
+  auto pages = data.buffer()->private_pages(data);
+  if (!pages) return Bytes(data.view());
+  const std::string_view view(pages->data(), pages->size());
+  return {std::move(pages), view};
+}
+
 template <class From, class To>
 at::Tensor widened(const Bytes& data, int64_t count) {
   at::Tensor result = new_tensor({count}, c10::CppTypeToScalarType<To>::value);
@@ -52,15 +60,17 @@ void check_fits_int64(const Bytes& data, int64_t count, const Origin& origin) {
 }
 
 // Returns the elements in a row. The tensor owns the buffer of `data`.
-at::Tensor flat_tensor(const Bytes& data, const NpyHeader& header, const Origin& origin) {
+at::Tensor flat_tensor(const Bytes& data, const NpyHeader& header, const Origin& origin, NpyMemory memory) {
   const NpyElement& element = header.element;
   if (header.count == 0) return new_tensor({0}, element.dtype);
   const Bytes native = in_native_order(data, element);
   if (element.kind == 'u' && element.size == 2) return widened<uint16_t, int32_t>(native, header.count);
   if (element.kind == 'u' && element.size == 4) return widened<uint32_t, int64_t>(native, header.count);
   if (element.kind == 'u' && element.size == 8) check_fits_int64(native, header.count, origin);
+  const bool is_shared = native.buffer() == data.buffer() && memory == NpyMemory::Own;
+  const Bytes own = is_shared ? own_copy(native) : native;
   return at::from_blob(
-      const_cast<char*>(native.data()), {header.count}, [owner = native.buffer()](void*) {},
+      const_cast<char*>(own.data()), {header.count}, [owner = own.buffer()](void*) {},
       at::TensorOptions().dtype(element.dtype));
 }
 
@@ -77,13 +87,13 @@ std::vector<int64_t> strides_of(const NpyHeader& header) {
 
 }  // namespace
 
-at::Tensor read_npy(const Bytes& bytes, const Origin& origin) {
+at::Tensor read_npy(const Bytes& bytes, const Origin& origin, NpyMemory memory) {
   const NpyHeader header = parse_npy_header(bytes, origin);
   const size_t found = bytes.size() - header.data_offset;
   LOCKSTEP_CHECK_DATA(found >= header.data_size, "[", origin.operation, "] the data is truncated: ", origin.where,
                       ", needed bytes=", header.data_size, ", found bytes=", found);
   const Bytes data = bytes.slice(header.data_offset, header.data_size);
-  return flat_tensor(data, header, origin).as_strided(header.shape, strides_of(header));
+  return flat_tensor(data, header, origin, memory).as_strided(header.shape, strides_of(header));
 }
 
 at::Tensor writable_npy(const at::Tensor& tensor) {
@@ -107,7 +117,7 @@ detail::Origin in_file(std::string_view operation, const std::string& path) {
 at::Tensor load_npy(const std::string& path) {
   constexpr std::string_view kOperation = "load_npy";
   const auto buffer = detail::map_private(path, kOperation);
-  return detail::read_npy({buffer, {buffer->data(), buffer->size()}}, in_file(kOperation, path));
+  return detail::read_npy({buffer, {buffer->data(), buffer->size()}}, in_file(kOperation, path), detail::NpyMemory::Shared);
 }
 
 ArrayInfo npy_info(const std::string& path) {
@@ -118,7 +128,7 @@ ArrayInfo npy_info(const std::string& path) {
 }
 
 at::Tensor parse_npy(const Bytes& bytes) {
-  return detail::read_npy(bytes, {"parse_npy", c10::str("bytes=", bytes.size())});
+  return detail::read_npy(bytes, {"parse_npy", c10::str("bytes=", bytes.size())}, detail::NpyMemory::Own);
 }
 
 void save_npy(const std::string& path, const at::Tensor& tensor) {

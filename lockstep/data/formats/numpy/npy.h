@@ -44,8 +44,8 @@ LOCKSTEP_API at::Tensor load_npy(const std::string& path);
 /// Returns dtype and shape of the array in a file, with an empty `name`. Reads the header only.
 LOCKSTEP_API ArrayInfo npy_info(const std::string& path);
 
-/// Returns the array in `bytes`, the contents of a whole `.npy` file. Where no copy is made, the tensor shares their
-/// buffer, which may be read-only memory: clone the tensor before writing to it.
+/// Returns the array in `bytes`, the contents of a whole `.npy` file, in memory of its own: writes to it do not change
+/// the bytes. A large array in a mapped file is not copied: its pages are, when they are written.
 LOCKSTEP_API at::Tensor parse_npy(const Bytes& bytes);
 
 /// Writes `tensor` as NumPy does, in C order, whatever its strides and device. The file gets its name when it is

@@ -46,8 +46,15 @@ struct NpyHeader {
 /// Reads the header at the start of `bytes`; the data may be missing. Throws DataError.
 NpyHeader parse_npy_header(std::string_view bytes, const Origin& origin);
 
-/// Returns the array of a whole `.npy` file in memory; it shares the buffer of `bytes` where that is possible.
-at::Tensor read_npy(const Bytes& bytes, const Origin& origin);
+enum class NpyMemory {
+  /// Of the bytes where that is possible. They must be writable.
+  Shared,
+  /// Of the tensor alone.
+  Own,
+};
+
+/// Returns the array of a whole `.npy` file in memory.
+at::Tensor read_npy(const Bytes& bytes, const Origin& origin, NpyMemory memory);
 
 /// Returns the header of a contiguous tensor. Its length is a multiple of 64.
 std::string npy_header_of(const at::Tensor& tensor, std::string_view operation);

@@ -24,8 +24,11 @@ constexpr size_t kHeaderBytes = 66000;
 
 class NpzFile {
  public:
-  NpzFile(Bytes archive, Origin origin)
-      : archive_(std::move(archive)), origin_(std::move(origin)), members_(detail::zip_directory(archive_, origin_)) {
+  NpzFile(Bytes archive, Origin origin, detail::NpyMemory memory)
+      : archive_(std::move(archive)),
+        origin_(std::move(origin)),
+        memory_(memory),
+        members_(detail::zip_directory(archive_, origin_)) {
     std::erase_if(members_, [](const ZipMember& member) { return !member.name.ends_with(kSuffix); });
   }
 
@@ -49,14 +52,16 @@ class NpzFile {
   at::Tensor load(const ZipMember& member) const {
     const Origin origin = origin_of(member);
     const Bytes contents = detail::zip_contents(archive_, member, origin);
-    if (member.method == kDeflated) return detail::read_npy(inflated(contents, member, origin), origin);
+    if (member.method == kDeflated) {
+      return detail::read_npy(inflated(contents, member, origin), origin, detail::NpyMemory::Shared);
+    }
     check_stored(member, origin);
     const detail::NpyHeader header = detail::parse_npy_header(contents, origin);
     const bool aligned = reinterpret_cast<uintptr_t>(contents.data() + header.data_offset) % header.element.size == 0;
     const bool widened = header.element.kind == 'u' && header.element.size > 1;
     // What is copied is read anyhow.
     if (!aligned || widened || header.element.swapped) check_crc(contents, member, origin);
-    return detail::read_npy(contents, origin);
+    return detail::read_npy(contents, origin, memory_);
   }
 
   ArrayInfo info(const ZipMember& member) const {
@@ -109,12 +114,13 @@ class NpzFile {
 
   Bytes archive_;
   Origin origin_;
+  detail::NpyMemory memory_;
   std::vector<ZipMember> members_;
 };
 
 NpzFile open_npz(const std::string& path, std::string_view operation) {
   const auto buffer = detail::map_private(path, operation);
-  return {{buffer, {buffer->data(), buffer->size()}}, {operation, c10::str("file=\"", path, "\"")}};
+  return {{buffer, {buffer->data(), buffer->size()}}, {operation, c10::str("file=\"", path, "\"")}, detail::NpyMemory::Shared};
 }
 
 std::map<std::string, at::Tensor> load_all(const NpzFile& file) {
@@ -166,7 +172,7 @@ std::map<std::string, at::Tensor> load_npz(const std::string& path, const std::v
 }
 
 std::map<std::string, at::Tensor> parse_npz(const Bytes& bytes) {
-  return load_all(NpzFile(bytes, {"parse_npz", c10::str("bytes=", bytes.size())}));
+  return load_all(NpzFile(bytes, {"parse_npz", c10::str("bytes=", bytes.size())}, detail::NpyMemory::Own));
 }
 
 std::vector<ArrayInfo> npz_members(const std::string& path) {

@@ -33,7 +33,7 @@ LOCKSTEP_API std::map<std::string, at::Tensor> load_npz(const std::string& path)
 /// unknown one.
 LOCKSTEP_API std::map<std::string, at::Tensor> load_npz(const std::string& path, const std::vector<std::string>& names);
 
-/// Returns all arrays of a file in memory. They must not be written to; see `parse_npy`.
+/// Returns all arrays of a file in memory, in memory of their own; see `parse_npy`.
 LOCKSTEP_API std::map<std::string, at::Tensor> parse_npz(const Bytes& bytes);
 
 /// Returns name, dtype and shape of the arrays of a file, in its order. Reads their headers only.

@@ -6,9 +6,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/formats/records/crc32c.h"
+#include "lockstep/data/formats/skip_one_by_one.h"
 #include "lockstep/data/formats/stream/byte_stream.h"
-#include "lockstep/data/formats/stream/files.h"
-#include "lockstep/data/formats/stream/zlib_stream.h"
 
 namespace lockstep::data {
 namespace {
@@ -47,11 +46,14 @@ Compression resolve(Compression asked, std::string_view data) {
 }  // namespace
 
 RecordReader::RecordReader(std::string path, RecordReaderOptions options)
-    : RecordReader(detail::map_whole(path, "tfrecords"), path, options) {}
+    : RecordReader(detail::StoredFile(path, "tfrecords", options.access), path, options) {}
 
 RecordReader::RecordReader(Bytes contents, std::string name, RecordReaderOptions options)
-    : file_(std::move(contents)), path_(std::move(name)), compression_(resolve(options.compression, file_)) {
-  if (compression_ != Compression::None) stream_ = std::make_unique<detail::InflatedStream>(file_, compression_);
+    : RecordReader(detail::StoredFile(std::move(contents)), std::move(name), options) {}
+
+RecordReader::RecordReader(detail::StoredFile file, std::string name, RecordReaderOptions options)
+    : path_(std::move(name)), compression_(resolve(options.compression, file.head())) {
+  stream_ = std::make_unique<detail::ByteStream>(std::move(file), compression_);
 }
 
 RecordReader::~RecordReader() = default;
@@ -59,82 +61,73 @@ RecordReader::RecordReader(RecordReader&&) noexcept = default;
 RecordReader& RecordReader::operator=(RecordReader&&) noexcept = default;
 
 bool RecordReader::next(Bytes& record) {
-  if (stream_ != nullptr) return next_inflated(record);
+  if (ended_) return false;
+  if (stream_->in_blocks()) return next_of_blocks(record);
   std::string_view payload;
   uint32_t checksum = 0;
-  if (!next_mapped(payload, checksum)) return false;
-  check_payload(payload, checksum);
-  record = Bytes(file_.buffer(), payload);
-  finish_record(payload.size());
+  if (!next_in_memory(payload, checksum)) return false;
+  finish_record(payload, checksum);
+  record = Bytes(stream_->contents().buffer(), payload);
   return true;
 }
 
 int64_t RecordReader::skip(int64_t count) {
-  int64_t skipped = 0;
-  for (; skipped < count; ++skipped) {
-    if (stream_ != nullptr) {
-      if (!skip_inflated()) break;
-      continue;
-    }
-    std::string_view payload;
-    uint32_t checksum = 0;
-    if (!next_mapped(payload, checksum)) break;
-    finish_record(payload.size());
-  }
-  return skipped;
+  return detail::skip_one_by_one(count, [this] { return skip_one(); });
 }
 
-bool RecordReader::next_mapped(std::string_view& payload, uint32_t& checksum) {
-  const std::string_view rest = file_.view().substr(offset_);
-  if (rest.empty()) return false;
-  if (rest.size() < kHeaderSize) refuse(kWhole);
+bool RecordReader::skip_one() {
+  if (ended_) return false;
   uint64_t length = 0;
-  if (!parse_header(rest.data(), length)) refuse(kSoundLength);
+  if (!stream_->in_blocks()) {
+    std::string_view payload;
+    uint32_t checksum = 0;
+    if (!next_in_memory(payload, checksum)) return false;
+    length = payload.size();
+  } else {
+    if (!read_header(length)) return false;
+    if (stream_->discard(length + kChecksumSize) < length + kChecksumSize) end_with(kWhole, stream_->problem());
+  }
+  finish_record(length);
+  return true;
+}
+
+bool RecordReader::next_in_memory(std::string_view& payload, uint32_t& checksum) {
+  const std::string_view rest = stream_->contents().view().substr(offset_);
+  if (rest.empty()) return false;
+  if (rest.size() < kHeaderSize) end_with(kWhole);
+  uint64_t length = 0;
+  if (!parse_header(rest.data(), length)) end_with(kSoundLength);
   const uint64_t room = rest.size() - kHeaderSize;
-  if (room < kChecksumSize || length > room - kChecksumSize) refuse(kWhole);
+  if (room < kChecksumSize || length > room - kChecksumSize) end_with(kWhole);
   payload = rest.substr(kHeaderSize, length);
   checksum = load<uint32_t>(payload.data() + payload.size());
   return true;
 }
 
-bool RecordReader::read_inflated_header(uint64_t& length) {
-  LOCKSTEP_CHECK_DATA(failure_.empty(), failure_);
+bool RecordReader::read_header(uint64_t& length) {
   char header[kHeaderSize];
   const size_t got = stream_->read(header, kHeaderSize);
   if (got == 0 && stream_->problem().empty()) return false;
-  if (got < kHeaderSize) refuse(kWhole, stream_->problem());
-  if (!parse_header(header, length)) refuse(kSoundLength);
-  if (!stream_->may_hold(length)) refuse(kWhole, stream_->problem());
+  if (got < kHeaderSize) end_with(kWhole, stream_->problem());
+  if (!parse_header(header, length)) end_with(kSoundLength);
+  if (!stream_->may_hold(length)) end_with(kWhole, stream_->problem());
   return true;
 }
 
-bool RecordReader::next_inflated(Bytes& record) {
+bool RecordReader::next_of_blocks(Bytes& record) {
   uint64_t length = 0;
-  if (!read_inflated_header(length)) return false;
+  if (!read_header(length)) return false;
   char* memory = nullptr;
   // Pages of this that the data do not reach are never touched, so a false length costs no memory.
   auto buffer = Buffer::allocate(length, &memory);
   char checksum[kChecksumSize];
   if (stream_->read(memory, length) < length || stream_->read(checksum, kChecksumSize) < kChecksumSize) {
-    refuse(kWhole, stream_->problem());
+    end_with(kWhole, stream_->problem());
   }
   const std::string_view payload(memory, length);
-  check_payload(payload, load<uint32_t>(checksum));
+  finish_record(payload, load<uint32_t>(checksum));
   record = Bytes(std::move(buffer), payload);
-  finish_record(length);
   return true;
-}
-
-bool RecordReader::skip_inflated() {
-  uint64_t length = 0;
-  if (!read_inflated_header(length)) return false;
-  if (stream_->discard(length + kChecksumSize) < length + kChecksumSize) refuse(kWhole, stream_->problem());
-  finish_record(length);
-  return true;
-}
-
-void RecordReader::check_payload(std::string_view payload, uint32_t checksum) {
-  if (masked_crc32c(payload) != checksum) refuse(kSoundChecksum);
 }
 
 void RecordReader::finish_record(uint64_t length) {
@@ -142,11 +135,37 @@ void RecordReader::finish_record(uint64_t length) {
   ++records_read_;
 }
 
-void RecordReader::refuse(std::string_view rule, std::string_view reason) {
-  failure_ = c10::str("[tfrecords] ", rule, ": file=\"", path_, "\", offset=", offset_, ", record=", records_read_);
-  if (compression_ != Compression::None) failure_ += c10::str(", compression=", compression_);
-  if (!reason.empty()) failure_ += c10::str(" (", reason, ")");
-  LOCKSTEP_THROW(DataError, failure_);
+// The next record is behind this one, whether its payload is sound or not.
+void RecordReader::finish_record(std::string_view payload, uint32_t checksum) {
+  const bool sound = masked_crc32c(payload) == checksum;
+  if (!sound) check_pages();
+  const std::string message = sound ? "" : damage(kSoundChecksum);
+  finish_record(payload.size());
+  LOCKSTEP_CHECK_DATA(sound, message);
+}
+
+std::string RecordReader::damage(std::string_view rule, std::string_view reason) const {
+  std::string text =
+      c10::str("[tfrecords] ", rule, ": file=\"", path_, "\", offset=", offset_, ", record=", records_read_);
+  if (compression_ != Compression::None) text += c10::str(", compression=", compression_);
+  if (!reason.empty()) text += c10::str(" (", reason, ")");
+  return text;
+}
+
+// Pages of a mapped file that could not be read are full of zeros.
+void RecordReader::check_pages() {
+  if (stream_->in_blocks() || stream_->contents().buffer() == nullptr) return;
+  ended_ = true;
+  stream_->contents().buffer()->check();
+  ended_ = false;
+}
+
+void RecordReader::end_with(std::string_view rule, std::string_view reason) {
+  check_pages();
+  const std::string message = damage(rule, reason);
+  ended_ = true;
+  ++records_read_;
+  LOCKSTEP_THROW(DataError, message);
 }
 
 }  // namespace lockstep::data

@@ -5,37 +5,19 @@
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/element/mapped_file.h"
+#include "lockstep/data/formats/stream/file_access.h"
+#include "lockstep/data/formats/stream/file_blocks.h"
 
 namespace lockstep::data::detail {
 namespace {
 
 constexpr size_t kWriteBlock = size_t{256} << 10;
 constexpr int kPermissions = 0666;  // less the user's mask
-
-class PrivateMap final : public Buffer {
- public:
-  PrivateMap(void* memory, size_t size) : memory_(memory), size_(size) {}
-  ~PrivateMap() override { ::munmap(memory_, size_); }
-  const char* data() const override { return static_cast<const char*>(memory_); }
-  size_t size() const override { return size_; }
-
- private:
-  void* memory_;
-  size_t size_;
-};
-
-struct Descriptor {
-  int number;
-  ~Descriptor() {
-    if (number >= 0) ::close(number);
-  }
-};
 
 std::string partial_path(const std::string& path) {
   static std::atomic<uint64_t> count{0};
@@ -50,23 +32,13 @@ Bytes map_whole(const std::string& path, std::string_view operation) {
   return {std::move(buffer), all};
 }
 
+Bytes map_or_read(const std::string& path, std::string_view operation) {
+  const bool reads = resolve_access(FileAccess::Auto, path) == FileAccess::Read;
+  return reads ? read_whole(path, operation) : map_whole(path, operation);
+}
+
 c10::intrusive_ptr<Buffer> map_private(const std::string& path, std::string_view operation) {
-  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-  struct stat status {};
-  const bool readable = file.number >= 0 && ::fstat(file.number, &status) == 0;
-  LOCKSTEP_CHECK_DATA(readable, "[", operation, "] the file must be readable: file=\"", path, "\" (",
-                      std::strerror(errno), ")");
-  LOCKSTEP_CHECK_DATA(S_ISREG(status.st_mode), "[", operation, "] must be a plain file: file=\"", path, "\"");
-  const auto size = static_cast<size_t>(status.st_size);
-  if (size == 0) {
-    char* memory = nullptr;
-    return Buffer::allocate(0, &memory);
-  }
-  // MAP_NORESERVE: a file may be larger than memory, and few of its pages are ever written.
-  void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file.number, 0);
-  LOCKSTEP_CHECK_DATA(memory != MAP_FAILED, "[", operation, "] the file could not be mapped: file=\"", path,
-                      "\", bytes=", size, " (", std::strerror(errno), ")");
-  return c10::make_intrusive<PrivateMap>(memory, size);
+  return map_pages(path, operation, MapMode::Writable);
 }
 
 OutputFile::OutputFile(std::string path, std::string operation)

@@ -14,6 +14,10 @@ namespace lockstep::data::detail {
 /// Maps a file for reading. Throws DataError that names `operation` and the file.
 Bytes map_whole(const std::string& path, std::string_view operation);
 
+/// Maps a file, or reads it as a whole where FileAccess::Auto says so. Throws DataError that names `operation` and the
+/// file.
+Bytes map_or_read(const std::string& path, std::string_view operation);
+
 /// Maps a file copy-on-write: writes change the memory of this process, never the file. No order of reading is assumed.
 /// Throws DataError that names `operation` and the file.
 c10::intrusive_ptr<Buffer> map_private(const std::string& path, std::string_view operation);

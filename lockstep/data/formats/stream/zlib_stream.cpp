@@ -23,7 +23,8 @@ constexpr int kMemoryLevel = 8;
 bool has_zlib() { return true; }
 
 struct InflatedStream::State {
-  State(Bytes data, Compression which) : input(std::move(data)), compression(which), block(kBlock) {
+  State(std::unique_ptr<StoredBytes> data, Compression which)
+      : input(std::move(data)), compression(which), block(kBlock) {
     LOCKSTEP_CHECK_VALUE(which == Compression::Gzip || which == Compression::Zlib,
                          "[inflate] must be gzip or zlib: compression=", which);
     const int code = ::inflateInit2(&zlib, which == Compression::Gzip ? kGzipWindow : MAX_WBITS);
@@ -37,15 +38,16 @@ struct InflatedStream::State {
   size_t inflate_into(char* out, size_t size) {
     size_t made = 0;
     while (made == 0 && !ended) {
-      const size_t fed = std::min(input.size() - taken, kMaxBytes);
-      zlib.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(input.data() + taken));  // zlib only reads it
+      const std::string_view piece = input->peek();
+      const size_t fed = std::min(piece.size(), kMaxBytes);
+      zlib.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(piece.data()));  // zlib only reads it
       zlib.avail_in = static_cast<uInt>(fed);
       zlib.next_out = reinterpret_cast<Bytef*>(out);
       zlib.avail_out = static_cast<uInt>(std::min(size, kMaxBytes));
       const uInt room = zlib.avail_out;
       const int code = ::inflate(&zlib, Z_NO_FLUSH);
       made = room - zlib.avail_out;
-      taken += fed - zlib.avail_in;
+      input->consume(fed - zlib.avail_in);
       finish(code, made);
     }
     return made;
@@ -54,17 +56,19 @@ struct InflatedStream::State {
   void finish(int code, size_t made) {
     if (code == Z_STREAM_END) {
       end_member();
-    } else if (code == Z_BUF_ERROR || (code == Z_OK && made == 0 && taken == input.size())) {
-      end_with("the compressed data end too early");
+    } else if (code == Z_BUF_ERROR || (code == Z_OK && made == 0 && input->peek().empty())) {
+      end_with(input->problem().empty() ? "the compressed data end too early" : input->problem().c_str());
     } else if (code != Z_OK) {
       end_with(zlib.msg != nullptr ? zlib.msg : "the compressed data are damaged");
     }
   }
 
   void end_member() {
-    if (taken == input.size()) {
+    const std::string_view behind = input->peek();
+    if (behind.empty()) {
       ended = true;
-    } else if (compression == Compression::Gzip && begins_as_gzip(input.view().substr(taken))) {
+      problem = input->problem();
+    } else if (compression == Compression::Gzip && begins_as_gzip(behind)) {
       ::inflateReset(&zlib);
     } else {
       end_with("other bytes follow the compressed data");
@@ -76,23 +80,20 @@ struct InflatedStream::State {
     problem = reason;
   }
 
-  Bytes input;
+  std::unique_ptr<StoredBytes> input;
   Compression compression;
   std::vector<char> block;
   size_t begin = 0;  // what of the block is still to be handed out
   size_t end = 0;
-  size_t taken = 0;  // of the input
   uint64_t handed_out = 0;
   bool ended = false;
   std::string problem;
   z_stream zlib{};
 };
 
-InflatedStream::InflatedStream(Bytes compressed, Compression compression)
+InflatedStream::InflatedStream(std::unique_ptr<StoredBytes> compressed, Compression compression)
     : state_(std::make_unique<State>(std::move(compressed), compression)) {}
 InflatedStream::~InflatedStream() = default;
-InflatedStream::InflatedStream(InflatedStream&&) noexcept = default;
-InflatedStream& InflatedStream::operator=(InflatedStream&&) noexcept = default;
 
 std::string_view InflatedStream::peek() {
   State& state = *state_;
@@ -128,24 +129,13 @@ size_t InflatedStream::read(char* out, size_t size) {
   return done;
 }
 
-uint64_t InflatedStream::discard(uint64_t size) {
-  uint64_t done = 0;
-  while (done < size) {
-    const size_t some = std::min<uint64_t>(peek().size(), size - done);
-    if (some == 0) break;
-    consume(some);
-    done += some;
-  }
-  return done;
-}
-
 uint64_t InflatedStream::offset() const { return state_->handed_out; }
 
 bool InflatedStream::may_hold(uint64_t size) const {
   // The window of 32 KiB that zlib holds back, and the bits of a code that it has taken already.
   constexpr uint64_t kHeldBack = (uint64_t{32} << 10) + kLargestRatio;
   const uint64_t buffered = state_->end - state_->begin;
-  const uint64_t rest = state_->input.size() - state_->taken;
+  const uint64_t rest = state_->input->left();
   if (rest > std::numeric_limits<uint64_t>::max() / (2 * kLargestRatio)) return true;
   return size <= buffered + rest * kLargestRatio + kHeldBack;
 }

@@ -5,8 +5,9 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/element/bus_errors.h"
+#include "lockstep/data/formats/skip_one_by_one.h"
 #include "lockstep/data/formats/stream/byte_stream.h"
-#include "lockstep/data/formats/stream/files.h"
 
 namespace lockstep::data {
 namespace {
@@ -31,9 +32,12 @@ std::string_view trimmed(std::string_view text) {
 }  // namespace
 
 CsvReader::CsvReader(std::string path, CsvOptions options)
-    : CsvReader(detail::map_whole(path, "csv"), path, std::move(options)) {}
+    : CsvReader(detail::StoredFile(path, "csv", options.access), path, std::move(options)) {}
 
 CsvReader::CsvReader(Bytes contents, std::string name, CsvOptions options)
+    : CsvReader(detail::StoredFile(std::move(contents)), std::move(name), std::move(options)) {}
+
+CsvReader::CsvReader(detail::StoredFile file, std::string name, CsvOptions options)
     : path_(std::move(name)), options_(std::move(options)) {
   const char delimiter = options_.delimiter;
   LOCKSTEP_CHECK_VALUE(delimiter != '"' && delimiter != '\n' && delimiter != '\r',
@@ -41,8 +45,8 @@ CsvReader::CsvReader(Bytes contents, std::string name, CsvOptions options)
   for (const int64_t column : options_.select_columns) {
     LOCKSTEP_CHECK_VALUE(column >= 0, "[csv] columns are counted from 0 on: select_columns has ", column);
   }
-  const Compression compression = detail::resolve_by_gzip_magic(options_.compression, contents);
-  stream_ = std::make_unique<detail::ByteStream>(std::move(contents), compression);
+  const Compression compression = detail::resolve_by_gzip_magic(options_.compression, file.head());
+  stream_ = std::make_unique<detail::ByteStream>(std::move(file), compression);
   if (options_.header && read_record(names_)) select(names_);
 }
 
@@ -52,43 +56,76 @@ CsvReader& CsvReader::operator=(CsvReader&&) noexcept = default;
 
 bool CsvReader::next(std::vector<std::string>& fields) {
   if (!read_record(fields)) return false;
+  ++records_read_;
   select(fields);
   if (!options_.na_value.empty()) {
     for (std::string& field : fields) {
       if (field == options_.na_value) field.clear();
     }
   }
-  ++records_read_;
   return true;
 }
 
 int64_t CsvReader::skip(int64_t count) {
-  int64_t skipped = 0;
-  for (std::vector<std::string> fields; skipped < count && read_record(fields); ++skipped) ++records_read_;
-  return skipped;
+  std::vector<std::string> fields;
+  return detail::skip_one_by_one(count, [&] {
+    const bool found = read_record(fields);
+    if (found) ++records_read_;
+    return found;
+  });
 }
 
 bool CsvReader::read_record(std::vector<std::string>& fields) {
+  if (ended_) return false;
   line_ = next_line_;
   column_ = 0;
   if (ahead().empty()) return false;
+  try {
+    read_fields(fields);
+  } catch (const DataError&) {
+    ++records_read_;
+    leave_line();
+    throw;
+  }
+  if (detail::any_bus_error() && !stream_->in_blocks()) {
+    ended_ = true;
+    stream_->contents().buffer()->check();
+    ended_ = false;
+  }
+  if (num_columns_ == 0) num_columns_ = column_;
+  LOCKSTEP_CHECK_DATA(column_ == num_columns_, "[csv] each record must have as many fields as the first: file=\"",
+                      path_, "\", line=", line_, ", record=", records_read_++, ", fields=", column_,
+                      ", expected=", num_columns_);
+  return true;
+}
+
+void CsvReader::read_fields(std::vector<std::string>& fields) {
   for (bool more = true; more; ++column_) {
     if (fields.size() <= column_) fields.emplace_back();
     fields[column_].clear();
     more = read_field(fields[column_]);
   }
   fields.resize(column_);
-  if (num_columns_ == 0) num_columns_ = column_;
-  LOCKSTEP_CHECK_DATA(column_ == num_columns_, "[csv] each record must have as many fields as the first: file=\"",
-                      path_, "\", line=", line_, ", record=", records_read_, ", fields=", column_,
-                      ", expected=", num_columns_);
-  return true;
+}
+
+// Consumes the rest of a line with an error, so that it is not taken for a record.
+void CsvReader::leave_line() {
+  for (std::string_view block = stream_->peek(); !ended_ && !block.empty(); block = stream_->peek()) {
+    const size_t length = std::min(block.find_first_of("\r\n"), block.size());
+    stream_->consume(length);
+    if (length == block.size()) continue;
+    const bool has_return = block[length] == '\r';
+    stream_->consume(1);
+    if (has_return && stream_->peek().starts_with('\n')) stream_->consume(1);
+    ++next_line_;
+    return;
+  }
 }
 
 // Returns bytes that come next; damage is no end.
 std::string_view CsvReader::ahead() {
   const std::string_view block = stream_->peek();
-  if (block.empty() && !stream_->problem().empty()) refuse("the compressed data must be sound", stream_->problem());
+  if (block.empty() && !stream_->problem().empty()) end_with(stream_->problem());
   return block;
 }
 
@@ -182,6 +219,11 @@ template LOCKSTEP_API int32_t CsvReader::number(const std::vector<std::string>&,
 template LOCKSTEP_API int64_t CsvReader::number(const std::vector<std::string>&, size_t, std::optional<int64_t>) const;
 template LOCKSTEP_API float CsvReader::number(const std::vector<std::string>&, size_t, std::optional<float>) const;
 template LOCKSTEP_API double CsvReader::number(const std::vector<std::string>&, size_t, std::optional<double>) const;
+
+void CsvReader::end_with(std::string_view problem) {
+  ended_ = true;
+  refuse(stream_->rule(), problem);
+}
 
 void CsvReader::refuse(std::string_view rule, std::string_view text) const {
   LOCKSTEP_THROW(DataError, "[csv] ", rule, ": file=\"", path_, "\", line=", line_, ", record=", records_read_,

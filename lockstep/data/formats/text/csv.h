@@ -10,6 +10,7 @@
 #include "lockstep/api.h"
 #include "lockstep/data/element/bytes.h"
 #include "lockstep/data/formats/stream/compression.h"
+#include "lockstep/data/formats/stream/file_access.h"
 
 /// Reads tables of text (RFC 4180): fields between delimiters, in double quotes where they hold delimiters, line ends
 /// or quotes, which are doubled.
@@ -23,7 +24,8 @@ namespace lockstep::data {
 
 namespace detail {
 class ByteStream;
-}
+class StoredFile;
+}  // namespace detail
 
 struct CsvOptions {
   char delimiter = ',';
@@ -35,12 +37,16 @@ struct CsvOptions {
   std::vector<int64_t> select_columns = {};
   /// Auto detects gzip; zlib must be set explicitly.
   Compression compression = Compression::Auto;
+  /// How an opened file is read.
+  FileAccess access = FileAccess::Auto;
 };
 
 /// The records of one file in order. One thread at a time may use it.
 ///
 /// All records have as many fields as the first one. Errors are DataError that names the file, the line where the
-/// record begins (from 1 on), and the column (from 0 on).
+/// record begins (from 1 on), and the column (from 0 on). Each is thrown once and counts as one record: the next call
+/// reads the record behind it, after an error inside a record from the next line on. Damaged compressed data end the
+/// file.
 class LOCKSTEP_API CsvReader {
  public:
   explicit CsvReader(std::string path, CsvOptions options = {});
@@ -52,7 +58,7 @@ class LOCKSTEP_API CsvReader {
 
   /// Reads the selected fields of the next record; a field that is `na_value` is empty. Returns false at the end.
   bool next(std::vector<std::string>& fields);
-  /// Skips up to `count` records and returns how many.
+  /// Skips up to `count` records and returns how many. Errors are not thrown and count as one record, as in `next`.
   int64_t skip(int64_t count);
 
   /// Returns field `index` of the last record as a number: int32_t, int64_t, float or double. An empty field is
@@ -69,7 +75,10 @@ class LOCKSTEP_API CsvReader {
   int64_t line() const { return line_; }
 
  private:
+  CsvReader(detail::StoredFile file, std::string name, CsvOptions options);
   bool read_record(std::vector<std::string>& fields);
+  void read_fields(std::vector<std::string>& fields);
+  void leave_line();
   bool read_field(std::string& field);
   void read_plain(std::string& field);
   void read_quoted(std::string& field);
@@ -77,6 +86,7 @@ class LOCKSTEP_API CsvReader {
   void take_line_end();
   void select(std::vector<std::string>& fields);
   [[noreturn]] void refuse(std::string_view rule, std::string_view text) const;
+  [[noreturn]] void end_with(std::string_view problem);
 
   std::string path_;
   CsvOptions options_;
@@ -88,6 +98,7 @@ class LOCKSTEP_API CsvReader {
   int64_t records_read_ = 0;
   int64_t line_ = 0;
   int64_t next_line_ = 1;
+  bool ended_ = false;  // at damage
 };
 
 }  // namespace lockstep::data

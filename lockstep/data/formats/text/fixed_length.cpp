@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/formats/skip_one_by_one.h"
 #include "lockstep/data/formats/stream/byte_stream.h"
-#include "lockstep/data/formats/stream/files.h"
 
 namespace lockstep::data {
 namespace {
@@ -24,16 +24,19 @@ void check(const FixedLengthOptions& options) {
 }  // namespace
 
 FixedLengthReader::FixedLengthReader(std::string path, FixedLengthOptions options)
-    : FixedLengthReader(detail::map_whole(path, "fixed_length_records"), path, options) {}
+    : FixedLengthReader(detail::StoredFile(path, "fixed_length_records", options.access), path, options) {}
 
 FixedLengthReader::FixedLengthReader(Bytes contents, std::string name, FixedLengthOptions options)
+    : FixedLengthReader(detail::StoredFile(std::move(contents)), std::move(name), options) {}
+
+FixedLengthReader::FixedLengthReader(detail::StoredFile file, std::string name, FixedLengthOptions options)
     : path_(std::move(name)), options_(options) {
   check(options_);
-  const Compression compression = detail::resolve_by_gzip_magic(options_.compression, contents);
-  stream_ = std::make_unique<detail::ByteStream>(std::move(contents), compression);
-  if (stream_->is_compressed()) return;
-  check_size(stream_->contents().size());
-  stream_->consume(options_.header_bytes);
+  const Compression compression = detail::resolve_by_gzip_magic(options_.compression, file.head());
+  stream_ = std::make_unique<detail::ByteStream>(std::move(file), compression);
+  if (!stream_->size()) return;
+  check_size(*stream_->size());
+  stream_->discard(options_.header_bytes);
 }
 
 FixedLengthReader::~FixedLengthReader() = default;
@@ -41,7 +44,7 @@ FixedLengthReader::FixedLengthReader(FixedLengthReader&&) noexcept = default;
 FixedLengthReader& FixedLengthReader::operator=(FixedLengthReader&&) noexcept = default;
 
 bool FixedLengthReader::next(Bytes& record) {
-  if (stream_->is_compressed()) return next_of_blocks(record);
+  if (stream_->in_blocks()) return next_of_blocks(record);
   const std::string_view rest = stream_->peek();
   if (rest.size() <= static_cast<size_t>(options_.footer_bytes)) return false;
   record = Bytes(stream_->contents().buffer(), rest.substr(0, options_.record_bytes));
@@ -51,17 +54,19 @@ bool FixedLengthReader::next(Bytes& record) {
 }
 
 int64_t FixedLengthReader::skip(int64_t count) {
-  if (!stream_->is_compressed()) {
-    const auto left = static_cast<int64_t>(stream_->peek().size()) - options_.footer_bytes;
-    const int64_t skipped = std::clamp<int64_t>(count, 0, left / options_.record_bytes);
-    stream_->consume(skipped * options_.record_bytes);
+  if (stream_->size() && !ended_) {
+    const auto unread = static_cast<int64_t>(*stream_->size() - stream_->offset() + pending_.size());
+    const int64_t left = (unread - options_.footer_bytes) / options_.record_bytes;
+    const int64_t skipped = std::clamp<int64_t>(count, 0, left);
+    const auto bytes = static_cast<uint64_t>(skipped * options_.record_bytes);
+    const uint64_t buffered = std::min<uint64_t>(bytes, pending_.size());
+    pending_.erase(0, buffered);
+    stream_->discard(bytes - buffered);
     records_read_ += skipped;
     return skipped;
   }
-  int64_t skipped = 0;
-  for (Bytes record; skipped < count && next(record); ++skipped) {
-  }
-  return skipped;
+  Bytes record;
+  return detail::skip_one_by_one(count, [&] { return next(record); });
 }
 
 // Makes `pending_` as long as `size`, or as long as the data last.
@@ -76,12 +81,14 @@ bool FixedLengthReader::fill(size_t size) {
 }
 
 bool FixedLengthReader::next_of_blocks(Bytes& record) {
-  if (stream_->offset() < static_cast<uint64_t>(options_.header_bytes)) {
+  if (ended_) return false;
+  if (!stream_->size() && stream_->offset() < static_cast<uint64_t>(options_.header_bytes)) {
     if (fill(options_.header_bytes)) pending_.clear();
   }
   if (!fill(options_.record_bytes + options_.footer_bytes)) {
-    LOCKSTEP_CHECK_DATA(stream_->problem().empty(), "[fixed_length_records] the compressed data must be sound: file=\"",
-                        path_, "\", record=", records_read_, " (", stream_->problem(), ")");
+    ended_ = true;
+    LOCKSTEP_CHECK_DATA(stream_->problem().empty(), "[fixed_length_records] ", stream_->rule(), ": file=\"", path_,
+                        "\", record=", records_read_++, " (", stream_->problem(), ")");
     check_size(stream_->offset());
     return false;
   }

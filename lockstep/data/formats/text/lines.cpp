@@ -4,8 +4,9 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/element/bus_errors.h"
+#include "lockstep/data/formats/skip_one_by_one.h"
 #include "lockstep/data/formats/stream/byte_stream.h"
-#include "lockstep/data/formats/stream/files.h"
 
 namespace lockstep::data {
 namespace {
@@ -18,11 +19,14 @@ std::string_view without_carriage_return(std::string_view line) {
 }  // namespace
 
 LineReader::LineReader(std::string path, LineReaderOptions options)
-    : LineReader(detail::map_whole(path, "text_lines"), path, options) {}
+    : LineReader(detail::StoredFile(path, "text_lines", options.access), path, options) {}
 
-LineReader::LineReader(Bytes contents, std::string name, LineReaderOptions options) : path_(std::move(name)) {
-  const Compression compression = detail::resolve_by_gzip_magic(options.compression, contents);
-  stream_ = std::make_unique<detail::ByteStream>(std::move(contents), compression);
+LineReader::LineReader(Bytes contents, std::string name, LineReaderOptions options)
+    : LineReader(detail::StoredFile(std::move(contents)), std::move(name), options) {}
+
+LineReader::LineReader(detail::StoredFile file, std::string name, LineReaderOptions options) : path_(std::move(name)) {
+  const Compression compression = detail::resolve_by_gzip_magic(options.compression, file.head());
+  stream_ = std::make_unique<detail::ByteStream>(std::move(file), compression);
 }
 
 LineReader::~LineReader() = default;
@@ -31,11 +35,20 @@ LineReader& LineReader::operator=(LineReader&&) noexcept = default;
 
 uint64_t LineReader::offset() const { return stream_->offset(); }
 
+// Pages of a mapped file that could not be read are full of zeros.
+void LineReader::check_pages() {
+  ended_ = true;
+  stream_->contents().buffer()->check();
+  ended_ = false;
+}
+
 bool LineReader::next(Bytes& line) {
-  if (stream_->is_compressed()) return next_of_blocks(line);
+  if (ended_) return false;
+  if (stream_->in_blocks()) return next_of_blocks(line);
   const std::string_view rest = stream_->peek();
   if (rest.empty()) return false;
   const size_t end = std::min(rest.find('\n'), rest.size());
+  if (detail::any_bus_error()) check_pages();
   std::string_view found = rest.substr(0, end);
   if (end < rest.size()) found = without_carriage_return(found);
   line = Bytes(stream_->contents().buffer(), found);
@@ -45,10 +58,8 @@ bool LineReader::next(Bytes& line) {
 }
 
 int64_t LineReader::skip(int64_t count) {
-  int64_t skipped = 0;
-  for (Bytes line; skipped < count && next(line); ++skipped) {
-  }
-  return skipped;
+  Bytes line;
+  return detail::skip_one_by_one(count, [&] { return next(line); });
 }
 
 bool LineReader::next_of_blocks(Bytes& line) {
@@ -64,8 +75,9 @@ bool LineReader::next_of_blocks(Bytes& line) {
     stream_->consume(ended ? end + 1 : block.size());
   }
   if (!ended) {
-    LOCKSTEP_CHECK_DATA(stream_->problem().empty(), "[text_lines] the compressed data must be sound: file=\"", path_,
-                        "\", offset=", begin, ", line=", lines_read_, " (", stream_->problem(), ")");
+    ended_ = !stream_->problem().empty();
+    LOCKSTEP_CHECK_DATA(!ended_, "[text_lines] ", stream_->rule(), ": file=\"", path_, "\", offset=", begin,
+                        ", line=", lines_read_++, " (", stream_->problem(), ")");
     if (text.empty()) return false;
   }
   line = Bytes(ended ? without_carriage_return(text) : std::string_view(text));

@@ -8,6 +8,8 @@
 #include <ATen/ops/stack.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/element/bus_errors.h"
+#include "lockstep/data/element/private_memory.h"
 
 namespace lockstep::data::detail {
 namespace {
@@ -33,7 +35,8 @@ std::optional<Dense> dense_on_cpu(const Leaf& leaf) {
     return std::nullopt;
   }
   // The data of a tensor that is not row-major must be copied by LibTorch: no pointer.
-  const char* data = tensor->is_contiguous() ? static_cast<const char*>(tensor->data_ptr()) : nullptr;
+  const bool is_plain = tensor->is_contiguous() && !tensor->is_conj() && !tensor->is_neg();
+  const char* data = is_plain ? static_cast<const char*>(tensor->data_ptr()) : nullptr;
   return Dense{tensor->scalar_type(), tensor->sizes(), data, tensor->nbytes()};
 }
 
@@ -183,6 +186,7 @@ void BatchAssembler::copy(Element& element) {
     if (column.row_bytes == 0) continue;
     if (const char* data = form_->data[i]) {
       std::memcpy(column.data + size_ * column.row_bytes, data, column.row_bytes);
+      if (any_bus_error()) check_read(leaf);
     } else {
       column.tensor.select(0, size_).copy_(*leaf.as<at::Tensor>());
     }

@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/element/private_memory.h"
 #include "lockstep/data/function_random.h"
 #include "lockstep/data/transforms.h"
 #include "lockstep/data/transforms/batching/matching_elements.h"
@@ -46,9 +48,12 @@ class BucketIterator final : public NodeIterator {
   int64_t skip(int64_t count) override {
     int64_t skipped = 0;
     for (; skipped < count; ++skipped) {
-      const auto bucket = fill_bucket();
-      if (!bucket) break;
-      collected_[*bucket].take();
+      try {
+        const auto bucket = fill_bucket();
+        if (!bucket) break;
+        collected_[*bucket].take();
+      } catch (const std::exception&) {  // counts, as in `next`
+      }
     }
     return skipped;
   }
@@ -79,6 +84,7 @@ class BucketIterator final : public NodeIterator {
     const size_t bucket = buckets_.of(length);
     check_length(length, bucket);
     find_sequences(element, length);
+    release_excess(element);
     collected_[bucket].add(element);
     return bucket;
   }

@@ -6,6 +6,8 @@
 #include <ATen/ops/empty.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/element/bus_errors.h"
+#include "lockstep/data/element/private_memory.h"
 
 namespace lockstep::data::detail {
 namespace {
@@ -68,9 +70,17 @@ Leaf concat_leaves(const std::vector<Element>& pieces, size_t index, const char*
     pinned = pinned || (leaf.as<at::Tensor>() != nullptr && tensor.device().is_cpu() && tensor.is_pinned());
     tensors.push_back(std::move(tensor));
   }
-  if (!pinned) return at::cat(tensors);
-  at::Tensor joined = at::empty({0}, tensors.front().options().pinned_memory(true));
-  return at::cat_out(joined, tensors);
+  at::Tensor joined;
+  if (pinned) {
+    joined = at::empty({0}, tensors.front().options().pinned_memory(true));
+    at::cat_out(joined, tensors);
+  } else {
+    joined = at::cat(tensors);
+  }
+  for (const Element& piece : pieces) {
+    if (any_bus_error()) check_read(piece.leaves[index]);
+  }
+  return joined;
 }
 
 }  // namespace
@@ -147,8 +157,13 @@ BatchRows::BatchRows(const Element& batch, const char* operation)
   for (const Leaf& leaf : batch.leaves) {
     if (const auto* list = leaf.as<LeafList>()) {
       columns_.emplace_back(*list);
+    } else if (const auto* row = leaf.as<Row>()) {
+      columns_.emplace_back(RowsOf(*row));
     } else {
-      columns_.emplace_back(RowsOf(to_tensor(leaf)));
+      const at::Tensor tensor = to_tensor(leaf);
+      const bool on_cpu = tensor.is_cpu() && tensor.layout() == at::kStrided && !tensor.requires_grad();
+      // The batch goes with its last row: rows that wait for long are taken out of it (`release_excess`).
+      columns_.emplace_back(on_cpu ? RowsOf(tensor.contiguous(), tensor.nbytes()) : RowsOf(tensor));
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/element/private_memory.h"
 #include "lockstep/data/transforms.h"
 #include "lockstep/data/transforms/buffering/cache_store.h"
 
@@ -13,7 +14,10 @@ class MemoryContents final : public CacheContents {
  public:
   explicit MemoryContents(std::vector<Element> elements) : elements_(std::move(elements)) {}
   int64_t size() const override { return static_cast<int64_t>(elements_.size()); }
-  void read(int64_t index, Element& element) const override { element = elements_[static_cast<size_t>(index)]; }
+  void read(int64_t index, Element& element) const override {
+    element = elements_[static_cast<size_t>(index)];
+    own_tensors(element);
+  }
 
  private:
   std::vector<Element> elements_;
@@ -31,7 +35,12 @@ class MemoryStore final : public CacheStore, public std::enable_shared_from_this
   class Writer final : public CacheWriter {
    public:
     explicit Writer(std::shared_ptr<MemoryStore> store) : store_(std::move(store)) {}
-    void add(const Element& element) override { elements_.push_back(element); }
+    void add(Element& element) override {
+      keep_in_memory(element);
+      lend_tensors(element);
+      elements_.push_back(element);
+      own_tensors(element);
+    }
     void complete() override { store_->set(std::make_shared<MemoryContents>(std::move(elements_))); }
 
    private:
@@ -58,7 +67,7 @@ class CacheIterator final : public NodeIterator {
       : node_(std::move(input)), store_(std::move(store)), stores_(std::move(stores)), iteration_(iteration) {}
 
   bool next(Element& element) override {
-    start();
+    if (!start()) return false;
     if (!contents_) return next_of_input(element);
     if (position_ == contents_->size()) return false;
     contents_->read(position_++, element);
@@ -68,7 +77,7 @@ class CacheIterator final : public NodeIterator {
   /// Skipped elements are read while the cache is being filled: later epochs need them.
   int64_t skip(int64_t count) override {
     if (count <= 0) return 0;
-    start();
+    if (!input_ && !contents_) return NodeIterator::skip(1) == 1 ? 1 + skip(count - 1) : 0;
     if (!contents_) return NodeIterator::skip(count);
     const int64_t skipped = std::min(count, contents_->size() - position_);
     position_ += skipped;
@@ -76,12 +85,19 @@ class CacheIterator final : public NodeIterator {
   }
 
  private:
-  void start() {
-    if (contents_ || input_) return;
+  /// Opens the cache or the input with the first element. What cannot be opened is one error, then the end.
+  bool start() {
+    if (contents_ || input_) return true;
+    if (std::exchange(started_, true)) return false;
     contents_ = store_->contents();
-    if (contents_) return note_seed(stores_->depends_on_seed, iteration_.seed_was_used.get());
+    if (contents_) {
+      note_seed(stores_->depends_on_seed, iteration_.seed_was_used.get());
+      return true;
+    }
+    std::unique_ptr<CacheWriter> writer = store_->writer();
     input_ = node_->iterator(iteration_);
-    writer_ = store_->writer();
+    writer_ = std::move(writer);
+    return true;
   }
 
   bool next_of_input(Element& element) {
@@ -107,6 +123,7 @@ class CacheIterator final : public NodeIterator {
   std::shared_ptr<CacheStore> store_;
   std::shared_ptr<CacheStores> stores_;
   Iteration iteration_;
+  bool started_ = false;
   std::shared_ptr<const CacheContents> contents_;
   int64_t position_ = 0;
   std::unique_ptr<NodeIterator> input_;

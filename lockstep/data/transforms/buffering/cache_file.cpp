@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/element/bus_errors.h"
+#include "lockstep/data/element/mapped_file.h"
 #include "lockstep/data/formats/records/crc32c.h"
 #include "lockstep/data/formats/stream/files.h"
 #include "lockstep/data/transforms/buffering/cache_record.h"
@@ -24,7 +26,7 @@ class FileWriter final : public CacheWriter {
     file_.write(cache_header(description));
   }
 
-  void add(const Element& element) override {
+  void add(Element& element) override {
     const uint64_t offset = file_.position();
     const std::string record = cache_record(element, offset);
     index_.push_back({offset, record.size(), crc32c(record), 0});
@@ -48,7 +50,7 @@ class FileWriter final : public CacheWriter {
 class FileContents final : public CacheContents {
  public:
   FileContents(std::string path, const std::string& description)
-      : path_(std::move(path)), file_(map_private(path_, "cache")) {
+      : path_(std::move(path)), file_(map_pages(path_, "cache", MapMode::Random)) {
     check_header(description);
     read_index();
     checked_ = std::vector<std::atomic<bool>>(index_.size());
@@ -61,6 +63,7 @@ class FileContents final : public CacheContents {
     if (!checked_[static_cast<size_t>(index)].exchange(true, std::memory_order_relaxed)) {
       const std::string_view record(file_->data() + entry.offset, entry.size);
       const bool whole = crc32c(record) == entry.checksum;
+      if (any_bus_error()) file_->check();
       checked_[static_cast<size_t>(index)].store(whole, std::memory_order_relaxed);
       if (!whole) fail_cache_file(path_, entry.offset, c10::str("element ", index, " has a wrong checksum"));
     }

@@ -3,6 +3,8 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/element/bus_errors.h"
+#include "lockstep/data/element/private_memory.h"
 #include "lockstep/data/formats/records/crc32c.h"
 
 namespace lockstep::data::detail {
@@ -182,7 +184,10 @@ std::string cache_record(const Element& element, uint64_t offset) {
   RecordWriter writer(offset);
   writer.layout(element.layout.get());
   writer.put(static_cast<uint32_t>(element.leaves.size()));
-  for (const Leaf& leaf : element.leaves) writer.leaf(leaf);
+  for (const Leaf& leaf : element.leaves) {
+    writer.leaf(leaf);
+    if (any_bus_error()) check_read(leaf);
+  }
   return writer.take();
 }
 

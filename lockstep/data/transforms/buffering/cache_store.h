@@ -26,7 +26,8 @@ class CacheContents {
 class CacheWriter {
  public:
   virtual ~CacheWriter() = default;
-  virtual void add(const Element& element) = 0;
+  /// Stores the element, whose leaves may then share the memory of what is stored.
+  virtual void add(Element& element) = 0;
   virtual void complete() = 0;
 };
 

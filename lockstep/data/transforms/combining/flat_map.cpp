@@ -1,3 +1,5 @@
+#include <exception>
+
 #include "lockstep/data/transforms/combining/expand.h"
 
 namespace lockstep::data::detail {
@@ -24,20 +26,30 @@ class FlatMapIterator final : public NodeIterator {
       if (current_) skipped += current_->skip(count - skipped);
       if (skipped == count) break;
       current_.reset();
-      Iteration iteration;
-      const NodePtr dataset = input_.next_dataset(iteration);
-      if (!dataset) break;
-      const auto size = dataset->cardinality().size();
-      if (size && *size <= count - skipped) {
-        skipped += *size;  // without opening it
-      } else {
-        current_ = dataset->iterator(iteration);
+      try {
+        if (!skip_or_open(count, skipped)) break;
+      } catch (const std::exception&) {  // one error of `next`
+        ++skipped;
       }
     }
     return skipped;
   }
 
  private:
+  /// Takes the next dataset; false at the end. One that is skipped as a whole is not opened.
+  bool skip_or_open(int64_t count, int64_t& skipped) {
+    Iteration iteration;
+    const NodePtr dataset = input_.next_dataset(iteration);
+    if (!dataset) return false;
+    const auto size = dataset->cardinality().size();
+    if (size && *size <= count - skipped) {
+      skipped += *size;
+    } else {
+      current_ = dataset->iterator(iteration);
+    }
+    return true;
+  }
+
   ExpandInput input_;
   std::unique_ptr<NodeIterator> current_;
 };

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <deque>
+#include <exception>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/transforms/buffering/read_ahead.h"
@@ -34,7 +35,13 @@ class InterleaveIterator final : public NodeIterator {
     if (threads_) return NodeIterator::skip(count);
     int64_t skipped = 0;
     int64_t try_rounds_at = 0;
-    while (skipped < count && find_place()) {
+    while (skipped < count) {
+      try {
+        if (!find_place()) break;
+      } catch (const std::exception&) {  // one error of `next`
+        ++skipped;
+        continue;
+      }
       if (in_block_ == 0 && skipped >= try_rounds_at) {
         skipped += skip_rounds(count - skipped);
         try_rounds_at = skipped + num_open_ * options_.block_length;

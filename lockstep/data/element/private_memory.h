@@ -1,0 +1,47 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "lockstep/api.h"
+#include "lockstep/data/element/element.h"
+
+/// Internal: whose memory an element is.
+///
+/// A user's function may write to the tensors that it is given, and nothing else changes. A leaf that is a `Row` points
+/// to borrowed memory: a mapped file, a tensor of `from_tensor_slices`, a cache. A leaf that is a tensor belongs to its
+/// element, unless a function returned a tensor that something else holds, too. So nothing is copied where
+///   - a tensor belongs to its element alone, as after `batch` or another function;
+///   - a row is all that is left of its buffer;
+///   - a row is large and lies in a mapped file: the function gets pages of its own, which the system copies when they
+///     are written.
+/// Other rows are copied when a tensor is made of them. For small ones this takes less time than making the tensor.
+namespace lockstep::data::detail {
+
+/// Returns the tensor of a leaf for a user, who may write to it; the leaf has no value afterwards. A leaf that is no
+/// tensor, row or number throws TypeError.
+LOCKSTEP_API at::Tensor take_tensor(Leaf& leaf);
+
+/// As `take_tensor`, for a leaf that keeps its value: what it holds is copied.
+LOCKSTEP_API at::Tensor copied_tensor(const Leaf& leaf);
+
+/// Throws DataError where the leaf points to pages of a file that could not be read. For those who have read them; they
+/// ask `any_bus_error` first.
+LOCKSTEP_API void check_read(const Leaf& leaf);
+
+/// Copies the element's tensors that something else holds, too, before a user's function gets them.
+LOCKSTEP_API void own_tensors(Element& element);
+
+/// Makes an element fit to be given out many times: its dense tensors on the CPU become rows, from which every user
+/// gets a copy.
+LOCKSTEP_API void lend_tensors(Element& element);
+
+/// Copies what points to memory that lives elsewhere (files, tensors), or to a small part of a large buffer: what
+/// remains lives in memory of its own, as large as the element. For elements that are kept.
+LOCKSTEP_API void keep_in_memory(Element& element);
+
+/// Copies what points to a small part of a buffer that nothing else may need: a row of a batch, a label of a record.
+/// For elements that wait: memory is then bounded by their number. Pages of files and memory of tensors that live
+/// elsewhere are no cost.
+LOCKSTEP_API void release_excess(Element& element);
+
+}  // namespace lockstep::data::detail
