@@ -158,7 +158,7 @@ TEST_F(MpiTest, EndsInTheStatedErrorOnAllWorkers) {
 TEST_F(MpiTest, AWorkerThatLeavesIsNoticedByTheOthers) {
   end_all({{.fault = "leave", .when = "between", .devices = 1},
            {.fault = "leave", .when = "between", .devices = 2, .num_workers = 3},
-           {.fault = "leave", .when = "between", .devices = 1, .victim = 0}});
+           {.fault = "leave", .when = "exit", .devices = 1, .victim = 0}});
 }
 
 // The other replica of the worker waits for that of another worker, or in the backward pass.
