@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lockstep/base/env.h"
+#include "lockstep/base/process_variable.h"
 
 namespace lockstep {
 
@@ -32,7 +33,7 @@ void Environment::set(const std::string& name, const std::string& value) const {
   if (variables_ != nullptr) {
     (*variables_)[name] = value;
   } else {
-    ::setenv(name.c_str(), value.c_str(), 1);
+    set_process_variable(name, value);
   }
 }
 

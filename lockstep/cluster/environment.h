@@ -28,7 +28,7 @@ class LOCKSTEP_API Environment {
   std::optional<std::string> get(const std::string& name) const;
   /// Returns the variable's value, or nothing where it is not set or empty.
   std::optional<std::string> given(const std::string& name) const;
-  /// Sets a variable. In the environment of this process it is not thread-safe: call it before threads are started.
+  /// Sets a variable. In the environment of this process other threads may read variables meanwhile, but not set them.
   void set(const std::string& name, const std::string& value) const;
 
  private:

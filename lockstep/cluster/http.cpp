@@ -52,6 +52,7 @@ HttpResponse http_request(const HttpRequest& request) {
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers.get());
   curl_easy_setopt(curl, CURLOPT_TIMEOUT, static_cast<long>(request.timeout.count()));
   curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+  if (!request.use_proxy) curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
   if (!request.ca_file.empty()) curl_easy_setopt(curl, CURLOPT_CAINFO, request.ca_file.c_str());
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, error);
   curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, keep);
@@ -62,6 +63,9 @@ HttpResponse http_request(const HttpRequest& request) {
   long status = 0;
   curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
   response.status = static_cast<int>(status);
+  curl_off_t retry_after = 0;
+  curl_easy_getinfo(curl, CURLINFO_RETRY_AFTER, &retry_after);
+  response.retry_after = std::chrono::seconds(retry_after);
   return response;
 }
 

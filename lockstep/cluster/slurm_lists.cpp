@@ -139,4 +139,23 @@ std::vector<int> expand_tasks_per_node(std::string_view text) {
   return counts;
 }
 
+std::optional<int> count_resources(std::string_view text, std::string_view resource) {
+  constexpr int kMostOfOne = 1 << 20;
+  std::optional<int> sum;
+  for (size_t start = 0; start <= text.size();) {
+    const size_t end = std::min(text.find(',', start), text.size());
+    const std::string_view entry = text.substr(start, end - start);
+    start = end + 1;
+    if (!entry.starts_with(resource)) continue;
+    const size_t mark = entry.find_last_of(":=");
+    const std::string_view digits = mark == std::string_view::npos ? entry : entry.substr(mark + 1);
+    int count = 0;
+    const auto [rest, error] = std::from_chars(digits.data(), digits.data() + digits.size(), count);
+    const bool is_count = error == std::errc() && rest == digits.data() + digits.size();
+    if (!is_count || count < 0 || count > kMostOfOne) return std::nullopt;
+    sum = sum.value_or(0) + count;
+  }
+  return sum;
+}
+
 }  // namespace lockstep

@@ -104,6 +104,55 @@ TEST_F(HttpsTest, TrustsOnlyTheGivenAuthority) {
   EXPECT_ERROR(KubernetesClusterResolver(options(account)), ContextError, "certificate");
 }
 
+/// Answers requests, and says what the next may do after a status of 429.
+constexpr const char* kPlainServer = R"(
+import http.server, os, sys, threading
+class Api(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(429 if self.path == "/busy" else 200)
+        self.send_header("Retry-After", "7")
+        self.send_header("Content-Length", "5")
+        self.end_headers()
+        self.wfile.write(b"hello")
+    def log_message(self, *arguments):
+        pass
+server = http.server.HTTPServer(("127.0.0.1", 0), Api)
+print(server.server_port, flush=True)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+sys.stdin.read()
+os._exit(0)
+)";
+
+TEST(HttpTest, AProxyIsUsedOnlyWhereItIsAllowed) {
+  if (!LOCKSTEP_HAS_CURL) GTEST_SKIP() << "built without libcurl";
+  ChildProcess server({"python3", "-c", kPlainServer});
+  const std::string port = server.read_line();
+  if (port.empty()) GTEST_SKIP() << "no python3 here";
+  HttpRequest request;
+  request.url = "http://127.0.0.1:" + port + "/";
+  EXPECT_EQ(http_request(request).body, "hello");
+  for (const char* name : {"http_proxy", "all_proxy", "ALL_PROXY"}) {
+    ::setenv(name, "http://127.0.0.1:9", 1);  // nobody listens there
+    request.use_proxy = false;
+    EXPECT_EQ(http_request(request).body, "hello") << name;
+    request.use_proxy = true;
+    EXPECT_ERROR(http_request(request), ContextError, request.url);
+    ::unsetenv(name);
+  }
+}
+
+TEST(HttpTest, SaysHowLongTheServiceAsksToWait) {
+  if (!LOCKSTEP_HAS_CURL) GTEST_SKIP() << "built without libcurl";
+  ChildProcess server({"python3", "-c", kPlainServer});
+  const std::string port = server.read_line();
+  if (port.empty()) GTEST_SKIP() << "no python3 here";
+  HttpRequest request;
+  request.url = "http://127.0.0.1:" + port + "/busy";
+  const HttpResponse response = http_request(request);
+  EXPECT_EQ(response.status, 429);
+  EXPECT_EQ(response.retry_after, std::chrono::seconds(7));
+}
+
 TEST(HttpTest, DoesNotWaitForever) {
   if (!LOCKSTEP_HAS_CURL) GTEST_SKIP() << "built without libcurl";
   const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -1,5 +1,6 @@
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -168,6 +169,77 @@ TEST(SlurmClusterResolverTest, SharesOutTheGpusThatSlurmGave) {
   options = slurm({{"SLURM_GPUS_ON_NODE", "4"}});
   EXPECT_EQ(SlurmClusterResolver(options).num_accelerators().at("GPU"), 2);
   EXPECT_EQ(options.variables.get("CUDA_VISIBLE_DEVICES"), "2,3");
+}
+
+/// One host with two tasks, of which this one is the second.
+SlurmOptions slurm_host(const Variables& more) {
+  return slurm(
+      with({{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_STEP_NODELIST", "n1"}, {"SLURM_STEP_TASKS_PER_NODE", "2"}}, more));
+}
+
+// Slurm shows each task its own GPUs, under the numbers 0 and 1 (cgroups) or their own.
+TEST(SlurmClusterResolverTest, KeepsTheGpusThatSlurmBoundToTheTask) {
+  for (const Variables& bound :
+       {Variables{{"SLURM_GPUS_PER_TASK", "2"}}, Variables{{"SLURM_GPUS_PER_TASK", "a100:2"}},
+        Variables{{"SLURM_TRES_PER_TASK", "cpu:4,gres/gpu:2"}},
+        Variables{{"SLURM_TRES_PER_TASK", "cpu=4,gres/gpu:a100=2"}}, Variables{{"SLURM_GPU_BIND", "single:1"}},
+        Variables{{"SLURM_GPU_BIND", "per_task:2"}}, Variables{{"SLURM_GPU_BIND", "verbose,closest"}}}) {
+    for (const std::string visible : {"0,1", "2,3", "GPU-aa,GPU-bb"}) {
+      const SlurmOptions options =
+          slurm_host(with(bound, {{"CUDA_VISIBLE_DEVICES", visible}, {"SLURM_GPUS_ON_NODE", "4"}}));
+      const SlurmClusterResolver resolver(options);
+      EXPECT_EQ(options.variables.get("CUDA_VISIBLE_DEVICES"), visible) << bound.begin()->first;
+      EXPECT_EQ(resolver.num_accelerators().at("GPU"), 2) << bound.begin()->first;
+    }
+  }
+  SlurmOptions fewer = slurm_host({{"SLURM_GPUS_PER_TASK", "2"}, {"CUDA_VISIBLE_DEVICES", "2,3"}});
+  fewer.gpus_per_task = 1;
+  EXPECT_EQ(SlurmClusterResolver(fewer).num_accelerators().at("GPU"), 1);
+  EXPECT_EQ(fewer.variables.get("CUDA_VISIBLE_DEVICES"), "2");
+  SlurmOptions more = slurm_host({{"SLURM_GPUS_PER_TASK", "2"}, {"CUDA_VISIBLE_DEVICES", "2,3"}});
+  more.gpus_per_task = 3;
+  EXPECT_ERROR(SlurmClusterResolver{more}, c10::ValueError, "gpus_per_task=3");
+}
+
+TEST(SlurmClusterResolverTest, DividesGpusThatAllTasksSee) {
+  // --gres-flags=allow-task-sharing shows every task all GPUs of the step.
+  SlurmOptions options = slurm_host({{"SLURM_GPUS_PER_TASK", "2"}, {"CUDA_VISIBLE_DEVICES", "0,1,2,3"}});
+  EXPECT_EQ(SlurmClusterResolver(options).num_accelerators().at("GPU"), 2);
+  EXPECT_EQ(options.variables.get("CUDA_VISIBLE_DEVICES"), "2,3");
+  options = slurm_host({{"SLURM_GPU_BIND", "none"}, {"CUDA_VISIBLE_DEVICES", "0,1,2,3"}});
+  EXPECT_EQ(SlurmClusterResolver(options).num_accelerators().at("GPU"), 2);
+  EXPECT_EQ(options.variables.get("CUDA_VISIBLE_DEVICES"), "2,3");
+  options = slurm_host({{"SLURM_GPUS_PER_TASK", "1"}, {"SLURM_GPUS_ON_NODE", "4"}});
+  EXPECT_EQ(SlurmClusterResolver(options).num_accelerators().at("GPU"), 1);
+  EXPECT_EQ(options.variables.get("CUDA_VISIBLE_DEVICES"), "1");
+}
+
+TEST(SlurmClusterResolverTest, StepsHaveTheirOwnPorts) {
+  const auto port = [](const Variables& more) {
+    return port_of(SlurmClusterResolver(slurm_host(more)).cluster_spec().task_address("worker", 0));
+  };
+  std::set<int> ports;
+  for (int job = 4'000'000; job < 4'000'050; ++job) {
+    for (int step = 0; step < 8; ++step) {
+      ports.insert(port({{"SLURM_JOB_ID", std::to_string(job)}, {"SLURM_STEP_ID", std::to_string(step)}}));
+    }
+  }
+  EXPECT_EQ(ports.size(), 50 * 8);
+  EXPECT_GE(*ports.begin(), 20000);
+  EXPECT_LT(*ports.rbegin(), 32768);
+  EXPECT_EQ(port({{"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "1"}}),
+            port({{"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "1"}}));
+  EXPECT_GE(port({{"SLURM_JOB_ID", "4294967295"}, {"SLURM_STEP_ID", "4294967291"}}), 20000);
+  EXPECT_LT(port({{"SLURM_JOB_ID", "4294967295"}, {"SLURM_STEP_ID", "4294967291"}}), 32768);
+  EXPECT_EQ(port({}), 8888);
+  SlurmOptions given = slurm_host({{"SLURM_JOB_ID", "7"}});
+  given.port_base = 9000;
+  EXPECT_THAT(SlurmClusterResolver(given).cluster_spec().job_tasks("worker"), ElementsAre("n1:9000", "n1:9001"));
+  EXPECT_THAT(SlurmClusterResolver(slurm_host({{"SLURM_JOB_ID", "7"}})).facts(),
+              Contains(ClusterFact{"worker 0", "n1:20007",
+                                   "SLURM_STEP_NODELIST, SLURM_STEP_TASKS_PER_NODE + port of SLURM_JOB_ID, "
+                                   "SLURM_STEP_ID"}));
+  EXPECT_ERROR(port({{"SLURM_JOB_ID", "seven"}}), c10::ValueError, "SLURM_JOB_ID=\"seven\"");
 }
 
 TEST(SlurmClusterResolverTest, LeavesGpusAloneWhereEachTaskSeesItsOwn) {

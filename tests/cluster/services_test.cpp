@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <chrono>
 #include <initializer_list>
 #include <map>
 #include <string>
@@ -24,9 +26,21 @@ class FakeService {
  public:
   FakeService(std::initializer_list<std::pair<const std::string, std::string>> answers) : answers_(answers) {}
 
+  void add(const std::string& url, const std::string& answer) { answers_[url] = answer; }
+
+  /// Gives these answers first, to whatever is asked.
+  void begin_with(std::vector<HttpResponse> answers) { first_ = std::move(answers); }
+
+  size_t num_requests_to(const std::string& part) const {
+    return static_cast<size_t>(std::count_if(requests.begin(), requests.end(), [&](const HttpRequest& request) {
+      return request.url.find(part) != std::string::npos;
+    }));
+  }
+
   HttpClient client() {
     return [this](const HttpRequest& request) -> HttpResponse {
       requests.push_back(request);
+      if (requests.size() <= first_.size()) return first_[requests.size() - 1];
       const auto found = answers_.find(request.url);
       if (found == answers_.end()) return {404, "no such page: " + request.url};
       return {200, found->second};
@@ -37,6 +51,7 @@ class FakeService {
 
  private:
   std::map<std::string, std::string> answers_;
+  std::vector<HttpResponse> first_;
 };
 
 std::string pod(const std::string& name, const std::string& address, const std::string& phase = "Running") {
@@ -51,6 +66,7 @@ KubernetesOptions kubernetes(FakeService& service, const ServiceAccount& account
   options.job_to_label_mapping = {{"worker", {"job-name=train"}}};
   options.account_folder = account.folder();
   options.client = service.client();
+  options.timeout = std::chrono::seconds(20);
   options.variables = Environment(
       {{"KUBERNETES_SERVICE_HOST", "10.96.0.1"}, {"KUBERNETES_SERVICE_PORT", "443"}, {"HOSTNAME", "train-2"}});
   return options;
@@ -84,8 +100,6 @@ TEST(KubernetesApiTest, ATaskMayBeGiven) {
 
 TEST(KubernetesApiTest, SaysWhatIsWrong) {
   const ServiceAccount account("team", "secret", "");
-  FakeService pending({{kPods, R"({"items": [)" + pod("train-0", "", "Pending") + "]}"}});
-  EXPECT_ERROR(KubernetesClusterResolver(kubernetes(pending, account)), ContextError, "pod=train-0, phase=Pending");
   FakeService empty({});
   EXPECT_ERROR(KubernetesClusterResolver(kubernetes(empty, account)), ContextError, "status=404");
   FakeService no_json({{kPods, "<html>"}});
@@ -97,6 +111,111 @@ TEST(KubernetesApiTest, SaysWhatIsWrong) {
   EXPECT_ERROR(KubernetesClusterResolver{options}, ContextError, "file=/nowhere/namespace");
   options.variables = Environment(std::map<std::string, std::string>{});
   EXPECT_ERROR(KubernetesClusterResolver{options}, ContextError, "name=KUBERNETES_SERVICE_HOST");
+}
+
+std::string pods(const std::vector<std::string>& list) {
+  std::string items;
+  for (const std::string& one : list) items += (items.empty() ? "" : ",") + one;
+  return R"({"items": [)" + items + "]}";
+}
+
+constexpr const char* kRunning = "10.0.0.1";
+
+TEST(KubernetesApiTest, WaitsUntilAllPodsRun) {
+  const ServiceAccount account("team", "secret", "");
+  const std::string running = pods({pod("train-0", kRunning), pod("train-2", "10.0.0.2")});
+  FakeService service({{kPods, running}});
+  service.begin_with({{200, pods({pod("train-0", kRunning), pod("train-2", "", "Pending")})},
+                      {200, pods({pod("train-0", kRunning), pod("train-2", "", "Unknown")})},
+                      {200, pods({pod("train-0", kRunning), pod("train-2", "", "Running")})}});  // no address yet
+  const KubernetesClusterResolver resolver(kubernetes(service, account));
+  EXPECT_THAT(resolver.cluster_spec().job_tasks("worker"), ElementsAre("10.0.0.1:8470", "10.0.0.2:8470"));
+  EXPECT_EQ(service.requests.size(), 4);
+}
+
+TEST(KubernetesApiTest, WaitsForPodsThatAreBeingDeleted) {
+  const ServiceAccount account("team", "secret", "");
+  const std::string leaving = R"({"metadata": {"name": "train-0", "deletionTimestamp": "2026-01-01T00:00:00Z"},
+                                  "status": {"phase": "Running", "podIP": "10.0.0.9"}})";
+  FakeService service({{kPods, pods({pod("train-2", "10.0.0.2")})}});
+  service.begin_with({{200, pods({leaving, pod("train-2", "10.0.0.2")})}});
+  EXPECT_THAT(KubernetesClusterResolver(kubernetes(service, account)).cluster_spec().job_tasks("worker"),
+              ElementsAre("10.0.0.2:8470"));
+}
+
+TEST(KubernetesApiTest, WaitsForAsManyPodsAsThereAreWorkers) {
+  const ServiceAccount account("team", "secret", "");
+  FakeService service({{kPods, pods({pod("train-0", kRunning), pod("train-2", "10.0.0.2")})}});
+  service.begin_with({{200, pods({pod("train-2", "10.0.0.2")})}});
+  KubernetesOptions options = kubernetes(service, account);
+  options.variables.set("LOCKSTEP_NUM_WORKERS", "2");
+  EXPECT_EQ(KubernetesClusterResolver(options).cluster_spec().num_tasks("worker"), 2);
+  options.variables.set("LOCKSTEP_NUM_WORKERS", "3");
+  options.timeout = std::chrono::milliseconds(200);
+  EXPECT_ERROR(KubernetesClusterResolver{options}, ContextError, "pods=2, LOCKSTEP_NUM_WORKERS=3");
+}
+
+TEST(KubernetesApiTest, TheWaitEnds) {
+  const ServiceAccount account("team", "secret", "");
+  FakeService service({{kPods, pods({pod("train-0", "", "Pending")})}});
+  KubernetesOptions options = kubernetes(service, account);
+  options.timeout = std::chrono::milliseconds(300);
+  EXPECT_ERROR(KubernetesClusterResolver{options}, ContextError, "pod=train-0, phase=Pending");
+  EXPECT_GT(service.requests.size(), 1);
+  service.requests.clear();
+  options.timeout = std::chrono::milliseconds(0);
+  EXPECT_ERROR(KubernetesClusterResolver{options}, ContextError, "pod=train-0, phase=Pending");
+  EXPECT_EQ(service.requests.size(), 1);
+  options.timeout = std::chrono::milliseconds(-1);
+  EXPECT_ERROR(KubernetesClusterResolver{options}, c10::ValueError, "ms=-1");
+}
+
+TEST(KubernetesApiTest, PodsThatHaveEndedAreAnErrorAtOnce) {
+  const ServiceAccount account("team", "secret", "");
+  for (const std::string phase : {"Failed", "Succeeded"}) {
+    // Also beside pods that would be waited for, and with an address.
+    for (const std::string address : {"", "10.0.0.2"}) {
+      FakeService service({{kPods, pods({pod("train-0", "", "Pending"), pod("train-2", address, phase)})}});
+      EXPECT_ERROR(KubernetesClusterResolver(kubernetes(service, account)), ContextError,
+                   "pod=train-2, phase=" + phase);
+      EXPECT_EQ(service.requests.size(), 1);
+    }
+  }
+}
+
+TEST(KubernetesApiTest, AsksAnOverloadedApiAgain) {
+  const ServiceAccount account("team", "secret", "");
+  for (const int status : {429, 503}) {
+    FakeService service({{kPods, pods({pod("train-2", kRunning)})}});
+    service.begin_with({{status, "later"}, {status, "later"}});
+    EXPECT_EQ(KubernetesClusterResolver(kubernetes(service, account)).task_id(), 0);
+    EXPECT_EQ(service.requests.size(), 3);
+    service.requests.clear();
+    service.begin_with(std::vector<HttpResponse>(1000, {status, "later"}));
+    KubernetesOptions options = kubernetes(service, account);
+    options.timeout = std::chrono::milliseconds(300);
+    EXPECT_ERROR(KubernetesClusterResolver{options}, ContextError, "status=" + std::to_string(status));
+    EXPECT_GT(service.requests.size(), 2);
+  }
+  for (const int status : {400, 401, 403, 404, 500}) {
+    FakeService service({});
+    service.begin_with(std::vector<HttpResponse>(10, {status, "no"}));
+    EXPECT_ERROR(KubernetesClusterResolver(kubernetes(service, account)), ContextError,
+                 "status=" + std::to_string(status));
+    EXPECT_EQ(service.requests.size(), 1) << status;
+  }
+}
+
+TEST(KubernetesApiTest, WaitsAsLongAsTheApiAsks) {
+  const ServiceAccount account("team", "secret", "");
+  FakeService service({{kPods, pods({pod("train-2", kRunning)})}});
+  service.begin_with({{429, "later", std::chrono::seconds(1)}});
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(KubernetesClusterResolver(kubernetes(service, account)).task_id(), 0);
+  EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(990));
+  service.requests.clear();
+  service.begin_with({{429, "later", std::chrono::hours(1)}});  // after the deadline
+  EXPECT_ERROR(KubernetesClusterResolver(kubernetes(service, account)), ContextError, "status=429");
 }
 
 TEST(KubernetesApiTest, ATokenIsSentByHttpsOnly) {
@@ -138,6 +257,59 @@ TEST(GCEClusterResolverTest, FindsTheRunningMachinesOfAGroup) {
   EXPECT_ERROR(GCEClusterResolver{options}, c10::ValueError, "port=0");
   options.zone = "";
   EXPECT_ERROR(GCEClusterResolver{options}, c10::ValueError, "zone=\"\"");
+}
+
+/// A group of machines vm-0, vm-1, … at 10.1.0.0, 10.1.0.1, …, and a token that lives as long as `expires_in` says.
+FakeService group_of(int num_machines, const std::string& expires_in) {
+  const std::string zone = "https://compute.googleapis.com/compute/v1/projects/p/zones/z";
+  std::string items;
+  FakeService service({{kToken.first, R"({"access_token": "t0")" + expires_in + "}"}});
+  for (int i = 0; i < num_machines; ++i) {
+    const std::string url = zone + "/instances/vm-" + std::to_string(i);
+    items += (i == 0 ? "" : ",") + std::string(R"({"instance": ")") + url + R"("})";
+    service.add(url, R"({"networkInterfaces": [{"networkIP": "10.1.0.)" + std::to_string(i) + R"("}]})");
+  }
+  service.add(zone + "/instanceGroups/g/listInstances", R"({"items": [)" + items + "]}");
+  return service;
+}
+
+GCEOptions group_options(FakeService& service) {
+  GCEOptions options;
+  options.project = "p";
+  options.zone = "z";
+  options.instance_group = "g";
+  options.port = 2222;
+  options.client = service.client();
+  return options;
+}
+
+TEST(GCEClusterResolverTest, FetchesATokenOnceUntilItExpires) {
+  for (const std::string lasting : {"", R"(, "expires_in": 3599)", R"(, "expires_in": 100)"}) {
+    FakeService service = group_of(8, lasting);
+    EXPECT_EQ(GCEClusterResolver(group_options(service)).cluster_spec().num_tasks("worker"), 8);
+    EXPECT_EQ(service.num_requests_to("/token"), 1) << lasting;
+    EXPECT_EQ(service.requests.size(), 10);
+  }
+  // Tokens that have expired, or are about to.
+  for (const std::string over : {R"(, "expires_in": 0)", R"(, "expires_in": -5)", R"(, "expires_in": 20)"}) {
+    FakeService service = group_of(3, over);
+    EXPECT_EQ(GCEClusterResolver(group_options(service)).cluster_spec().num_tasks("worker"), 3);
+    EXPECT_EQ(service.num_requests_to("/token"), 4) << over;
+  }
+}
+
+TEST(GCEClusterResolverTest, AsksTheMetadataServerWithoutAProxy) {
+  FakeService service = group_of(2, "");
+  const GCEClusterResolver resolver(group_options(service));
+  for (const HttpRequest& request : service.requests) {
+    EXPECT_EQ(request.use_proxy, !request.url.starts_with("http://metadata")) << request.url;
+  }
+}
+
+TEST(GCEClusterResolverTest, AsksAnOverloadedServiceAgain) {
+  FakeService service = group_of(2, "");
+  service.begin_with({{503, "later"}});
+  EXPECT_EQ(GCEClusterResolver(group_options(service)).cluster_spec().num_tasks("worker"), 2);
 }
 
 TPUOptions named_tpu(FakeService& service) {

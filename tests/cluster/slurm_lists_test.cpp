@@ -100,6 +100,17 @@ TEST(SlurmListsTest, ExpandingIsTheInverseOfCompressing) {
   }
 }
 
+TEST(SlurmListsTest, CountsResources) {
+  for (const char* text : {"2", "gpu:2", "gpu=2", "a100:1,v100:1", "gpu:a100:2", "gres/gpu:a100=2"}) {
+    EXPECT_EQ(count_resources(text), 2) << text;
+  }
+  EXPECT_EQ(count_resources("cpu:8,gres/gpu:a100:2,gres/nic:1,gres/gpu:v100:3", "gres/gpu"), 5);
+  EXPECT_EQ(count_resources("cpu:8", "gres/gpu"), std::nullopt);
+  for (const char* text : {"", "gpu", "gpu:", ",", "2,", "x:-1", "99999999999"}) {
+    EXPECT_EQ(count_resources(text), std::nullopt) << text;
+  }
+}
+
 TEST(SlurmListsTest, ExpandingCountsIsTheInverseOfCompressing) {
   std::mt19937 random(11);
   for (int round = 0; round < 300; ++round) {

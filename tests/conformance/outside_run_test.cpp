@@ -192,7 +192,6 @@ TEST_P(OutsideRunTest, OwnInitializationAndFrozenLayersReachAllReplicas) {
 
 TEST_P(OutsideRunTest, DifferentChangesOfWorkersAreAnError) {
   if (!named.has_workers()) GTEST_SKIP() << "one process";
-  if (named.is_started_by_mpirun()) GTEST_SKIP() << "mpirun takes an MPI job that failed as ended";
   {
     auto scope = strategy.scope();
     auto model = module<torch::nn::Linear>(3, 2);
@@ -329,7 +328,6 @@ TEST_P(OutsideRunTest, AverageLossCountsTheRowsOfAllReplicas) {
 
 TEST_P(OutsideRunTest, WhatWasMadeWithoutScopeIsRefused) {
   if (named.replicas == 1) GTEST_SKIP() << "one replica";
-  if (named.is_started_by_mpirun()) GTEST_SKIP() << "mpirun takes an MPI job that failed as ended";
   auto made_outside = module<torch::nn::Linear>(3, 2);
   auto sgd = optimizer<torch::optim::SGD>(made_outside, 0.1);
   const auto error_of = [&](const std::function<void()>& use) {

@@ -77,7 +77,6 @@ class ReplicaCheckTest : public ::testing::TestWithParam<NamedStrategy> {
 
 // An engine that gives one replica other bits than the others: nothing but the values shows it.
 TEST_P(ReplicaCheckTest, FindsOtherBitsThanTheUpdateGave) {
-  if (named.is_started_by_mpirun()) GTEST_SKIP() << "mpirun takes an MPI job that failed as ended";
   if (!has_copies()) return;
   auto scope = strategy.scope();
   auto model = module<Mlp>();
@@ -99,7 +98,6 @@ TEST_P(ReplicaCheckTest, FindsOtherBitsThanTheUpdateGave) {
 }
 
 TEST_P(ReplicaCheckTest, FindsAnOptimizerThatWasLeftUnconverted) {
-  if (named.is_started_by_mpirun()) GTEST_SKIP() << "mpirun takes an MPI job that failed as ended";
   if (!has_copies()) return;
   auto scope = strategy.scope();
   // Another worker may have ended the job before this one has made its module.
@@ -121,7 +119,6 @@ TEST_P(ReplicaCheckTest, FindsAnOptimizerThatWasLeftUnconverted) {
 }
 
 TEST_P(ReplicaCheckTest, FindsInitializationInsideRun) {
-  if (named.is_started_by_mpirun()) GTEST_SKIP() << "mpirun takes an MPI job that failed as ended";
   if (!has_copies()) return;
   auto scope = strategy.scope();
   const std::string error = error_of([&] {
@@ -173,7 +170,6 @@ TEST_P(ReplicaCheckTest, UpdatesOfOptimizersAreNoForeignWrites) {
 }
 
 TEST_P(ReplicaCheckTest, ParametersMadeWithoutScopeAreRefused) {
-  if (named.is_started_by_mpirun()) GTEST_SKIP() << "mpirun takes an MPI job that failed as ended";
   if (named.replicas == 1) return;
   torch::manual_seed(named.first);  // other values on each worker
   torch::nn::Linear head(4, 2);

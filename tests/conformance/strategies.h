@@ -36,11 +36,6 @@ struct NamedStrategy {
   std::shared_ptr<std::vector<c10::Device>> devices = std::make_shared<std::vector<c10::Device>>();
 
   bool has_workers() const { return local < replicas; }
-  /// Whether mpirun started the workers: it takes a job that failed as ended, and ends the processes.
-  bool is_started_by_mpirun() const {
-    const char* const engine = std::getenv("LOCKSTEP_ENGINE");
-    return has_workers() && engine != nullptr && std::string(engine) == "mpi";
-  }
   bool is_traced() const { return device.type() == c10::DeviceType::XLA; }
   c10::Device device_of(int replica) const { return devices->empty() ? device : devices->at(replica); }
   bool is_on_device(const torch::Tensor& tensor) const {

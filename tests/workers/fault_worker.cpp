@@ -18,6 +18,7 @@
 //             late          as inside, but after the others have waited for a while
 //             backward      in the backward pass
 //             between       outside of run
+//             exit          by std::exit, while the strategy exists (leave)
 //   --steps   trains so long and compares what it has learnt with plain LibTorch; else until something ends it
 //   --pause   seconds that a slow victim sleeps, and all others after each of their --steps
 //   --linger  seconds that it lives on after an error, for launchers that end all workers with the first
@@ -283,6 +284,10 @@ void train(const Orders& orders) {
   Training training(strategy, misbehaviour);
   for (int step = 0; orders.steps == 0 || step < orders.steps; ++step) {
     if (misbehaviour.wants(step, "leave", "between")) return say({{"event", "fault"}});
+    if (misbehaviour.wants(step, "leave", "exit")) {
+      say({{"event", "fault"}});
+      std::exit(0);
+    }
     training.take_step(step);
     if (step == 0) say({{"event", "trains"}, {"engine", strategy.engine()}});
     if (orders.steps > 0) sleep(misbehaviour.pause());

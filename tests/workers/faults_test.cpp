@@ -212,9 +212,9 @@ TEST(ReturnTest, OfAWholeWorkerIsNoticedByOthers) {
 }
 
 TEST(LeaveTest, IsNoticedByAllOthers) {
-  for_engines([&](const std::string& engine) {
+  for_engines({"between", "exit"}, [&](const std::string& engine, const std::string& when) {
     FaultJob job({.engine = engine, .num_workers = 2});
-    job.start_all(orders(1, "leave", "between"));
+    job.start_all(orders(1, "leave", when));
     const double since = job.wait_for(1, "fault")["at"];
     expect_worker_error(job.end_of(0), 1, since, kLoad);
     EXPECT_EQ(job.end_of(1).outcome, "exit 0");

@@ -99,39 +99,72 @@ TEST(LauncherTest, ARestartedJobFinishes) {
   });
 }
 
-// mpirun ends all processes when one has ended, so that each waits for the others here. Workers have two replicas.
-void end_under_mpirun(const std::string& fault) {
-  SCOPED_TRACE(fault);
+struct MpiFault {
+  std::string fault;
+  std::string when = "inside";
+  int devices = 2;
+  int victim = 1;
+  int num_workers = 2;
+};
+
+// The launcher waits for all workers, and reports their exit status and nothing of its own.
+void end_under_mpirun(const MpiFault& fault) {
+  SCOPED_TRACE(fault.fault + " " + fault.when + " devices=" + std::to_string(fault.devices) +
+               " victim=" + std::to_string(fault.victim) + " workers=" + std::to_string(fault.num_workers));
   constexpr double kCollectiveTimeout = 2;
-  const bool slow = fault == "slow";
-  const bool ends_well = fault == "leave";
+  const bool slow = fault.fault == "slow";
   Launch launch(
       {"LOCKSTEP_ENGINE=mpi", "LOCKSTEP_COLLECTIVE_TIMEOUT=" + std::to_string(slow ? kCollectiveTimeout : 600)},
-      {"mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "3"},
-      {"--victim", "1", "--fault", fault, "--when", ends_well ? "between" : "inside", "--pause", "4", "--devices", "2",
-       "--linger", slow ? "6" : "3"});
-  launch.outcome();
+      {"mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n",
+       std::to_string(fault.num_workers)},
+      {"--victim", std::to_string(fault.victim), "--fault", fault.fault, "--when", fault.when, "--pause",
+       slow ? "4" : "0", "--devices", std::to_string(fault.devices)});
+  EXPECT_EQ(launch.outcome(), "exit 3") << launch.output();
+  EXPECT_THAT(launch.output(), Not(HasSubstr("improper"))) << "all must have called MPI_Finalize";
   ASSERT_THAT(launch.events("fault"), Not(IsEmpty())) << launch.output();
   const double since = launch.events("fault")[0]["at"];
   const auto errors = launch.events("error");
-  EXPECT_THAT(errors, SizeIs(ends_well ? 2 : 3)) << launch.output();
+  EXPECT_THAT(errors, SizeIs(fault.num_workers - (fault.fault == "leave" ? 1 : 0))) << launch.output();
   for (const Json& error : errors) {
-    EXPECT_LT(error["at"].get<double>() - since, (slow ? 4 : 0) + kLoad) << error;
+    EXPECT_LT(error["at"].get<double>() - since, (slow ? 4 : 2) + kLoad) << error;
     const std::string text = error["text"];
-    if (fault == "throw" && text == "the data is broken") continue;  // the worker whose error it is
+    if (fault.fault == "throw" && text == "the data is broken") continue;  // the worker whose error it is
     EXPECT_EQ(error["type"], "WorkerError") << error;
-    EXPECT_THAT(text, AllOf(HasSubstr("worker 1 ("), ContainsRegex("at fault_worker\\.cpp:[0-9]+")));
+    EXPECT_THAT(text, AllOf(HasSubstr("worker " + std::to_string(fault.victim) + " ("),
+                            ContainsRegex("at fault_worker\\.cpp:[0-9]+")));
   }
   EXPECT_EQ(launch.num_living(), 0);
 }
 
-TEST(MpiTest, EndsInTheStatedErrorOnAllWorkers) {
-  const auto mpi = comm::find_engine("mpi");  // not available without mpirun, even where it was built
-  if (mpi.why_not.rfind("built without", 0) == 0) GTEST_SKIP() << mpi.why_not;
-  if (std::system("mpirun --version >/dev/null 2>&1") != 0) GTEST_SKIP() << "mpirun was not found";
-  std::vector<std::function<void()>> bodies;
-  for (const char* fault : {"slow", "call", "throw", "leave"}) bodies.push_back([fault] { end_under_mpirun(fault); });
-  in_parallel(bodies);
+class MpiTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto mpi = comm::find_engine("mpi");  // not available without mpirun, even where it was built
+    if (mpi.why_not.rfind("built without", 0) == 0) GTEST_SKIP() << mpi.why_not;
+    if (std::system("mpirun --version >/dev/null 2>&1") != 0) GTEST_SKIP() << "mpirun was not found";
+  }
+
+  static void end_all(const std::vector<MpiFault>& faults) {
+    std::vector<std::function<void()>> bodies;
+    for (const MpiFault& fault : faults) bodies.push_back([fault] { end_under_mpirun(fault); });
+    in_parallel(bodies);
+  }
+};
+
+TEST_F(MpiTest, EndsInTheStatedErrorOnAllWorkers) {
+  end_all({{.fault = "slow", .num_workers = 3}, {.fault = "call", .num_workers = 3}, {.fault = "shape"}});
+}
+
+TEST_F(MpiTest, AWorkerThatLeavesIsNoticedByTheOthers) {
+  end_all({{.fault = "leave", .when = "between", .devices = 1},
+           {.fault = "leave", .when = "between", .devices = 2, .num_workers = 3},
+           {.fault = "leave", .when = "exit", .devices = 1, .victim = 0}});
+}
+
+// The other replica of the worker waits for that of another worker, or in the backward pass.
+TEST_F(MpiTest, AReplicaThatThrowsEndsItsSiblingsAndTheJob) {
+  end_all(
+      {{.fault = "throw"}, {.fault = "throw", .when = "late"}, {.fault = "throw", .when = "backward", .victim = 0}});
 }
 
 }  // namespace

@@ -180,6 +180,18 @@ TEST_F(FindPluginTest, SaysWhatIsNoPlugin) {
   EXPECT_THAT(open_error(library.dli_fname), HasSubstr("has no function GetPjrtApi"));
 }
 
+TEST_F(FindPluginTest, PluginsLogTheirErrorsUnlessTheUserSaysOtherwise) {
+  const std::string file = make("text.so");
+  {
+    const ScopedVariable level("TF_CPP_MIN_LOG_LEVEL", nullptr);
+    open_error(file);
+    EXPECT_STREQ(std::getenv("TF_CPP_MIN_LOG_LEVEL"), "2") << "3 would hide errors";
+  }
+  const ScopedVariable level("TF_CPP_MIN_LOG_LEVEL", "0");
+  open_error(file);
+  EXPECT_STREQ(std::getenv("TF_CPP_MIN_LOG_LEVEL"), "0");
+}
+
 TEST_F(FindPluginTest, VersionsWithAnotherTableAreTurnedDown) {
   for (const char* minor : {"30", "56"}) {
     const ScopedVariable version("FAKE_PLUGIN_MINOR", minor);

@@ -89,13 +89,25 @@ Resolution resolve_indexed_job(const KubernetesOptions& options) {
 
 struct Pod {
   std::string name;
+  std::string phase;
   std::string address;
+  bool is_being_deleted = false;
+
+  bool is_running() const { return phase == "Running" && !address.empty() && !is_being_deleted; }
 };
+
+Pod pod_of(const detail::Json& json) {
+  return {.name = detail::text_at(json, {"metadata", "name"}),
+          .phase = detail::text_at(json, {"status", "phase"}),
+          .address = detail::text_at(json, {"status", "podIP"}),
+          .is_being_deleted = !detail::text_at(json, {"metadata", "deletionTimestamp"}).empty()};
+}
 
 /// The API of the cluster that this pod is in, asked with its account.
 class Api {
  public:
-  explicit Api(const KubernetesOptions& options) : options_(options), base_(options.api) {
+  Api(const KubernetesOptions& options, detail::ServiceClock::time_point deadline)
+      : options_(options), base_(options.api), deadline_(deadline) {
     if (!base_.empty()) return;
     const char* outside = "this is no pod of Kubernetes; give KubernetesOptions::api";
     const std::string host = kubernetes_text(options.variables, "KUBERNETES_SERVICE_HOST", outside);
@@ -103,15 +115,15 @@ class Api {
     base_ = "https://" + detail::host_and_port(host, port);
   }
 
-  std::vector<Pod> running_pods(const std::string& selector) const {
+  std::vector<Pod> pods(const std::string& selector) const {
     std::vector<Pod> pods;
     std::string next_page;
     do {
-      const detail::Json answer = detail::request_json(options_.client, request_for(selector, next_page));
+      const detail::Json answer = detail::request_json(options_.client, request_for(selector, next_page), deadline_);
       LOCKSTEP_CHECK_CONTEXT(
           answer.contains("items") && answer["items"].is_array(),
           "[KubernetesClusterResolver] the API must answer with a list of pods: answer=", answer.dump().substr(0, 500));
-      for (const detail::Json& pod : answer["items"]) pods.push_back(running_pod(pod));
+      for (const detail::Json& pod : answer["items"]) pods.push_back(pod_of(pod));
       next_page = detail::text_at(answer, {"metadata", "continue"});
     } while (!next_page.empty());
     std::sort(pods.begin(), pods.end(), [](const Pod& a, const Pod& b) { return natural_less(a.name, b.name); });
@@ -139,41 +151,91 @@ class Api {
     return request;
   }
 
-  static Pod running_pod(const detail::Json& pod) {
-    const std::string name = detail::text_at(pod, {"metadata", "name"});
-    const std::string phase = detail::text_at(pod, {"status", "phase"});
-    const std::string address = detail::text_at(pod, {"status", "podIP"});
-    LOCKSTEP_CHECK_CONTEXT(phase == "Running" && !address.empty(),
-                           "[KubernetesClusterResolver] every pod must be running: pod=", name, ", phase=", phase,
-                           "; wait for it, or select other labels");
-    return {name, address};
-  }
-
   const KubernetesOptions& options_;
   std::string base_;
+  detail::ServiceClock::time_point deadline_;
 };
 
+/// The pods that one selector finds.
+struct Selection {
+  std::string job;
+  std::string selector;
+  std::vector<Pod> pods;
+};
+
+std::vector<Selection> select_pods(const KubernetesOptions& options, const Api& api) {
+  std::vector<Selection> selections;
+  for (const auto& [job, selectors] : options.job_to_label_mapping) {
+    for (const std::string& selector : selectors) selections.push_back({job, selector, api.pods(selector)});
+  }
+  return selections;
+}
+
+void check_none_has_ended(const std::vector<Selection>& selections) {
+  for (const Selection& selection : selections) {
+    for (const Pod& pod : selection.pods) {
+      LOCKSTEP_CHECK_CONTEXT(pod.phase != "Failed" && pod.phase != "Succeeded",
+                             "[KubernetesClusterResolver] a pod that has ended takes part in nothing: pod=", pod.name,
+                             ", phase=", pod.phase, ", selector=", selection.selector,
+                             "; delete it, or select other labels");
+    }
+  }
+}
+
+/// Returns what is missing until all pods run; empty where nothing is.
+std::string missing_pod(const std::vector<Selection>& selections, std::optional<int> num_pods) {
+  int count = 0;
+  for (const Selection& selection : selections) {
+    count += static_cast<int>(selection.pods.size());
+    for (const Pod& pod : selection.pods) {
+      if (!pod.is_running()) {
+        return c10::str("every pod must be running: pod=", pod.name, ", phase=", pod.phase,
+                        pod.is_being_deleted ? ", it is being deleted" : "",
+                        pod.address.empty() ? ", it has no address" : "");
+      }
+    }
+  }
+  if (!num_pods || count >= *num_pods) return "";
+  return c10::str("all pods must exist: pods=", count, ", LOCKSTEP_NUM_WORKERS=", *num_pods);
+}
+
+std::vector<Selection> wait_for_pods(const KubernetesOptions& options) {
+  const auto deadline = detail::ServiceClock::now() + options.timeout;
+  const Api api(options, deadline);
+  const auto num_pods = detail::optional_number(options.variables, "LOCKSTEP_NUM_WORKERS", 1);
+  detail::RetryPause pause(deadline);
+  while (true) {
+    std::vector<Selection> selections = select_pods(options, api);
+    check_none_has_ended(selections);
+    const std::string missing = missing_pod(selections, num_pods);
+    if (missing.empty()) return selections;
+    LOCKSTEP_CHECK_CONTEXT(pause.wait(), "[KubernetesClusterResolver] ", missing,
+                           ", timeout=", std::chrono::duration<double>(options.timeout).count(),
+                           " s; wait for it, raise KubernetesOptions::timeout, or select other labels");
+  }
+}
+
 Resolution resolve_by_api(const KubernetesOptions& options) {
-  const Api api(options);
   const std::string own_name = options.variables.given("HOSTNAME").value_or("");
   Resolution result;
   result.rpc_layer = options.rpc_layer;
-  std::map<std::string, TaskAddresses> jobs;
-  for (const auto& [job, selectors] : options.job_to_label_mapping) {
-    std::vector<std::string> addresses;
-    for (const std::string& selector : selectors) {
-      for (const Pod& pod : api.running_pods(selector)) {
-        const int index = static_cast<int>(addresses.size());
-        addresses.push_back(detail::host_and_port(pod.address, options.port));
-        result.facts.push_back({c10::str(job, " ", index), addresses.back(), "pod " + pod.name + " of " + selector});
-        if (pod.name == own_name) {
-          result.task_type = job;
-          result.task_id = index;
-        }
+  std::map<std::string, std::vector<std::string>> addresses;
+  for (const auto& [job, selectors] : options.job_to_label_mapping) addresses[job];
+  for (const Selection& selection : wait_for_pods(options)) {
+    auto& of_job = addresses[selection.job];
+    for (const Pod& pod : selection.pods) {
+      const int index = static_cast<int>(of_job.size());
+      of_job.push_back(detail::host_and_port(pod.address, options.port));
+      result.facts.push_back(
+          {c10::str(selection.job, " ", index), of_job.back(), "pod " + pod.name + " of " + selection.selector});
+      if (pod.name == own_name) {
+        result.task_type = selection.job;
+        result.task_id = index;
       }
     }
-    jobs.emplace(job, addresses);
   }
+  std::map<std::string, TaskAddresses> jobs;
+  for (const auto& [job, of_job] : addresses) jobs.emplace(job, of_job);
   result.cluster = ClusterSpec(std::move(jobs));
   const std::string source = options.task_type || options.task_id ? "argument of the resolver" : "pod of HOSTNAME";
   if (options.task_type) result.task_type = options.task_type;
@@ -186,6 +248,8 @@ Resolution resolve_by_api(const KubernetesOptions& options) {
 Resolution resolve(const KubernetesOptions& options) {
   LOCKSTEP_CHECK_VALUE(options.port >= 1 && options.port <= 65535,
                        "[KubernetesClusterResolver] a port is in 1 … 65535: port=", options.port);
+  LOCKSTEP_CHECK_VALUE(options.timeout.count() >= 0,
+                       "[KubernetesClusterResolver] the timeout must not be negative: ms=", options.timeout.count());
   const bool is_indexed_job = options.variables.given("JOB_COMPLETION_INDEX") && options.api.empty() &&
                               options.variables.given("LOCKSTEP_NUM_WORKERS");
   return is_indexed_job ? resolve_indexed_job(options) : resolve_by_api(options);

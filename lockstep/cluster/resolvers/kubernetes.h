@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <string>
 #include <vector>
@@ -24,6 +25,8 @@ struct LOCKSTEP_API KubernetesOptions {
   std::string api{};
   /// Folder of the pod's service account: the files token, ca.crt and namespace.
   std::string account_folder = "/var/run/secrets/kubernetes.io/serviceaccount";
+  /// How long to wait until all pods run, and for an API that is overloaded. 0: pods must be running.
+  std::chrono::milliseconds timeout = std::chrono::minutes(5);
   HttpClient client = http_request;
   Environment variables{};
 };
@@ -35,11 +38,12 @@ struct LOCKSTEP_API KubernetesOptions {
 /// "JOB-i.SERVICE:port", where JOB-i is its HOSTNAME.
 ///
 /// Otherwise the API is queried with the pod's service account, which must have the right to list pods of its
-/// namespace: tasks are the running pods with the given labels, ordered by name with numbers by value, at their own
-/// addresses.
+/// namespace: tasks are the pods with the given labels, ordered by name with numbers by value, at their own addresses.
+/// The constructor waits until all of them run; where LOCKSTEP_NUM_WORKERS is set, until there are so many. Pods that
+/// have ended (Succeeded, Failed) are an error at once: they take part in nothing. Answers 429 and 503 are repeated.
 ///
-/// The constructor throws `ContextError` where variables or files are missing, the API refuses, or a pod does not run
-/// yet.
+/// The constructor throws `ContextError` where variables or files are missing, the API refuses, a pod has ended, or a
+/// pod does not run within the timeout.
 class LOCKSTEP_API KubernetesClusterResolver : public FixedClusterResolver {
  public:
   explicit KubernetesClusterResolver(const KubernetesOptions& options = {});

@@ -1,6 +1,8 @@
 #include "lockstep/cluster/resolvers/slurm.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
 #include <filesystem>
 #include <set>
 
@@ -28,6 +30,17 @@ std::string slurm_text(const Environment& variables, const std::string& name) {
   const auto text = variables.get(name);
   LOCKSTEP_CHECK_CONTEXT(text.has_value(), "[environment] the variable is not set: name=", name, "; ", kStartWithSrun);
   return *text;
+}
+
+/// Returns the number of a job or a step, or nothing where it is not set. Text in place of a number is an error.
+std::optional<int64_t> slurm_id(const Environment& variables, const std::string& name) {
+  const auto text = variables.given(name);
+  if (!text) return std::nullopt;
+  uint32_t id = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), id);
+  LOCKSTEP_CHECK_VALUE(error == std::errc() && end == text->data() + text->size(),
+                       "[environment] the variable must be a whole number: ", name, "=\"", *text, "\"");
+  return id;
 }
 
 std::vector<HostTasks> hosts_of(const SlurmOptions& options) {
@@ -113,20 +126,68 @@ struct GpuShare {
   std::string ids;
 };
 
+/// Returns how many GPUs each task was given with --gpus-per-task or --tres-per-task.
+std::optional<int> gpus_slurm_gave_a_task(const Environment& variables) {
+  if (const auto text = variables.given("SLURM_GPUS_PER_TASK")) return count_resources(*text);
+  const auto text = variables.given("SLURM_TRES_PER_TASK");
+  return text ? count_resources(*text, "gres/gpu") : std::nullopt;
+}
+
+/// Whether --gpu-bind restricts each task to some of the step's GPUs.
+bool binds_gpus(const Environment& variables) {
+  for (const std::string& word : detail::split_at_commas(variables.given("SLURM_GPU_BIND").value_or(""))) {
+    for (const char* kind : {"closest", "single", "per_task", "map_gpu", "mask_gpu"}) {
+      if (word.starts_with(kind)) return true;
+    }
+  }
+  return false;
+}
+
+/// Whether CUDA_VISIBLE_DEVICES has the GPUs of this task alone, because Slurm has bound GPUs to tasks.
+bool sees_own_gpus_alone(const SlurmOptions& options) {
+  const auto visible = options.variables.get("CUDA_VISIBLE_DEVICES");
+  if (!visible || options.gpus_per_node) return false;
+  const auto count = static_cast<int>(detail::split_at_commas(*visible).size());
+  const auto given = gpus_slurm_gave_a_task(options.variables);
+  return given ? count <= *given : binds_gpus(options.variables);
+}
+
 GpuShare share_of_gpus(const SlurmOptions& options, const std::vector<HostTasks>& hosts, int local_index) {
   const std::vector<std::string> gpus = gpus_of_host(options);
+  const auto num_gpus = static_cast<int>(gpus.size());
+  const bool is_alone = sees_own_gpus_alone(options);
   int most_tasks = 1;
-  for (const HostTasks& host : hosts) most_tasks = std::max(most_tasks, host.num_tasks);
+  for (const HostTasks& host : hosts) most_tasks = std::max(most_tasks, is_alone ? 1 : host.num_tasks);
+  const int given = gpus_slurm_gave_a_task(options.variables).value_or(0);
+  const bool given_fits = given > 0 && static_cast<int64_t>(given) * most_tasks <= num_gpus;
   GpuShare share;
-  share.per_task = options.gpus_per_task.value_or(static_cast<int>(gpus.size()) / most_tasks);
-  LOCKSTEP_CHECK_VALUE(
-      share.per_task >= 0 && static_cast<int64_t>(share.per_task) * most_tasks <= static_cast<int64_t>(gpus.size()),
-      "[SlurmClusterResolver] the tasks of a host ask for more GPUs than it has: gpus_per_task=", share.per_task,
-      ", tasks on a host=", most_tasks, ", gpus_per_node=", gpus.size());
-  for (int i = 0; i < share.per_task; ++i) {
-    share.ids += (i == 0 ? "" : ",") + gpus[local_index * share.per_task + i];
-  }
+  share.per_task = options.gpus_per_task.value_or(given_fits && !is_alone ? given : num_gpus / most_tasks);
+  LOCKSTEP_CHECK_VALUE(share.per_task >= 0 && static_cast<int64_t>(share.per_task) * most_tasks <= num_gpus,
+                       "[SlurmClusterResolver] the tasks of a host ask for more GPUs than it has: gpus_per_task=",
+                       share.per_task, ", tasks on a host=", most_tasks, ", gpus_per_node=", gpus.size(),
+                       is_alone ? "; Slurm has bound GPUs to tasks, and this one sees its own" : "");
+  const int first = is_alone ? 0 : local_index * share.per_task;
+  for (int i = 0; i < share.per_task; ++i) share.ids += (i == 0 ? "" : ",") + gpus[static_cast<size_t>(first + i)];
   return share;
+}
+
+/// The port of the first task of each host, and its source.
+struct PortBase {
+  int port = 8888;
+  std::string source = "port_base";
+};
+
+/// Steps on one host must have different ports. Jobs have consecutive numbers, and steps of a job too.
+PortBase port_base(const SlurmOptions& options) {
+  constexpr int64_t kFirst = 20000;
+  constexpr int64_t kCount = 12768;
+  constexpr int64_t kBetweenSteps = 1009;  // a prime that does not divide kCount: steps of a job differ
+  if (options.port_base) return {*options.port_base, "port_base"};
+  const auto job = slurm_id(options.variables, "SLURM_JOB_ID");
+  if (!job) return {};
+  const auto step = slurm_id(options.variables, "SLURM_STEP_ID");
+  const int64_t place = (*job % kCount + step.value_or(0) % kCount * kBetweenSteps) % kCount;
+  return {static_cast<int>(kFirst + place), "port of SLURM_JOB_ID, SLURM_STEP_ID"};
 }
 
 /// The cluster, and which task of it a rank is.
@@ -137,14 +198,14 @@ struct DealtTasks {
 };
 
 DealtTasks deal_tasks(const SlurmOptions& options, const std::vector<HostTasks>& hosts,
-                      const std::vector<RankPlace>& places, int own_rank) {
+                      const std::vector<RankPlace>& places, int first_port, int own_rank) {
   DealtTasks result;
   int rank = 0;
   for (const auto& [job, count] : jobs_of(options, static_cast<int>(places.size()))) {
     std::vector<std::string> addresses;
     for (int index = 0; index < count; ++index, ++rank) {
       const RankPlace& place = places[rank];
-      addresses.push_back(detail::host_and_port(hosts[place.host].host, options.port_base + place.local_index));
+      addresses.push_back(detail::host_and_port(hosts[place.host].host, first_port + place.local_index));
       if (rank == own_rank) {
         result.own_type = job;
         result.own_index = index;
@@ -159,14 +220,16 @@ Resolution resolve(const SlurmOptions& options) {
   const int rank = detail::required_number(options.variables, "SLURM_PROCID", kStartWithSrun);
   const std::vector<HostTasks> hosts = hosts_of(options);
   const std::vector<RankPlace> places = deal_ranks(hosts, is_cyclic(options.variables));
-  DealtTasks tasks = deal_tasks(options, hosts, places, rank);
+  const PortBase port = port_base(options);
+  DealtTasks tasks = deal_tasks(options, hosts, places, port.port, rank);
   LOCKSTEP_CHECK_INDEX(rank < static_cast<int>(places.size()),
                        "[SlurmClusterResolver] a rank is below the number of tasks: SLURM_PROCID=", rank,
                        ", tasks=", places.size());
   const RankPlace& own = places[rank];
   const GpuShare gpus = share_of_gpus(options, hosts, own.local_index);
   const bool asks_for_none = options.gpus_per_node == 0 || options.gpus_per_task == 0;
-  if (options.auto_set_gpu && (gpus.per_task > 0 || asks_for_none)) {
+  const bool is_as_wanted = options.variables.get("CUDA_VISIBLE_DEVICES") == gpus.ids;
+  if (options.auto_set_gpu && (gpus.per_task > 0 || asks_for_none) && !is_as_wanted) {
     options.variables.set("CUDA_VISIBLE_DEVICES", gpus.ids);
   }
 
@@ -177,9 +240,9 @@ Resolution resolve(const SlurmOptions& options) {
   result.rpc_layer = options.rpc_layer;
   result.local_task = LocalTask{own.local_index, hosts[own.host].num_tasks};
   result.num_accelerators = std::map<std::string, int>{{"GPU", gpus.per_task}};
-  const std::string host_source = options.tasks_per_node.empty()
-                                      ? "SLURM_STEP_NODELIST, SLURM_STEP_TASKS_PER_NODE + port_base"
-                                      : "tasks_per_node + port_base";
+  const std::string host_source =
+      (options.tasks_per_node.empty() ? "SLURM_STEP_NODELIST, SLURM_STEP_TASKS_PER_NODE + " : "tasks_per_node + ") +
+      port.source;
   result.facts = {{"task type", tasks.own_type, options.jobs.empty() ? "all tasks are workers" : "jobs, SLURM_PROCID"},
                   {"task id", std::to_string(tasks.own_index), "SLURM_PROCID"},
                   {"task on this machine", c10::str(own.local_index, " of ", hosts[own.host].num_tasks), host_source},

@@ -54,6 +54,15 @@ std::string with_port(std::string address) {
   return address.find(':', after_brackets) == std::string::npos ? detail::host_and_port(address, kPort) : address;
 }
 
+/// Returns the host of an address, at this library's port: at the given port something else listens.
+std::string with_own_port(std::string address) {
+  if (address.starts_with(kScheme)) address.erase(0, std::string_view(kScheme).size());
+  const size_t bracket = address.find(']');
+  const size_t colon = address.find(':', bracket == std::string::npos ? 0 : bracket);
+  const bool is_bare_ipv6 = bracket == std::string::npos && colon != address.rfind(':');
+  return detail::host_and_port(is_bare_ipv6 ? address : address.substr(0, colon), kPort);
+}
+
 std::vector<std::string> addresses_of(const std::string& text) {
   std::vector<std::string> addresses;
   for (const std::string& address : detail::split_at_commas(text)) {
@@ -106,16 +115,27 @@ SlicePlace slice_place(const Environment& variables) {
   return place;
 }
 
-/// Returns the addresses of all slices' workers, of which those of other slices are not known.
+/// Returns the addresses of all slices' workers, of which those of other slices are not known. The others join worker 0
+/// at the port of this library: at that of MEGASCALE_COORDINATOR_ADDRESS MegaScale listens, at those of
+/// TPU_PROCESS_ADDRESSES libtpu.
 std::map<int, std::string> all_addresses(const Environment& variables, const tpu::SliceWorkers& workers,
                                          const SlicePlace& place) {
   const auto per_slice = static_cast<int>(workers.addresses.size());
   std::map<int, std::string> addresses;
   for (int task = 0; task < per_slice * place.num_slices; ++task) addresses[task] = "";
-  if (const auto first = variables.given("MEGASCALE_COORDINATOR_ADDRESS")) addresses[0] = with_port(*first);
   for (int worker = 0; worker < per_slice; ++worker) {
     addresses[place.index * per_slice + worker] = with_port(workers.addresses[static_cast<size_t>(worker)]);
   }
+  if (place.num_slices == 1) {
+    if (workers.source == "TPU_PROCESS_ADDRESSES") addresses[0] = with_own_port(workers.addresses[0]);
+    return addresses;
+  }
+  const auto first = variables.given("MEGASCALE_COORDINATOR_ADDRESS");
+  LOCKSTEP_CHECK_CONTEXT(
+      first.has_value() || place.index == 0,
+      "[TPUClusterResolver] worker 0 of all slices must be known: MEGASCALE_NUM_SLICES=", place.num_slices,
+      ", MEGASCALE_SLICE_ID=", place.index, "; set MEGASCALE_COORDINATOR_ADDRESS to the host of worker 0 of slice 0");
+  addresses[0] = with_own_port(first && place.index > 0 ? *first : workers.addresses[0]);
   return addresses;
 }
 

@@ -31,7 +31,7 @@ std::string discovered_api(const CloudNodeQuery& query) {
   detail::check_can_carry_token(query.discovery_url);  // whoever can change the document gets the token
   HttpRequest request;
   request.url = query.discovery_url;
-  const Json document = detail::request_json(query.client, request);
+  const Json document = detail::request_json(query.client, request, detail::service_deadline());
   const std::string root = detail::text_at(document, {"rootUrl"});
   LOCKSTEP_CHECK_CONTEXT(!root.empty(),
                          "[TPUClusterResolver] the document must say where the service is (rootUrl, version): "

@@ -10,6 +10,7 @@
 #include "lockstep/data/formats/records/record_reader.h"
 #include "lockstep/data/formats/stream/files.h"
 #include "lockstep/data/formats/text/lines.h"
+#include "lockstep/data/sources/image_spec.h"
 #include "lockstep/data/sources/reader.h"
 
 namespace lockstep::data {
@@ -140,22 +141,14 @@ Dataset<Bytes> fixed_length_records(const FileNames& files, FixedLengthOptions o
 Dataset<at::Tensor> images(const FileNames& files, ImageOptions options) {
   auto open = [options](const std::string& path) -> std::unique_ptr<NodeIterator> {
     return std::make_unique<detail::OneElement>([path, options]() -> Leaf {
-      const Bytes file = detail::map_or_read(path, "images");
-      try {
-        return decode_image(file, options);
-      } catch (const DataError& error) {
-        LOCKSTEP_THROW(DataError, error.what_without_backtrace(), ": file=\"", path, "\"");
-        throw;
-      }
+      ImageOptions named = options;
+      named.name = path;
+      return decode_image(detail::map_or_read(path, "images"), named);
     });
   };
-  ElementSpec spec{
-      std::vector<LeafSpec>{{LeafSpec::Kind::Tensor, options.dtype,
-                             PartialShape{std::nullopt, std::nullopt,
-                                          options.channels > 0 ? PartialShape::Dim(options.channels) : std::nullopt}}},
-      nullptr};
-  return Dataset<at::Tensor>(
-      detail::make_reader(detail::node_of(files), detail::FileFormat{"images", std::move(open), std::move(spec)}));
+  ElementSpec spec{std::vector<LeafSpec>{detail::image_spec(options)}, nullptr};
+  return Dataset<at::Tensor>(detail::make_reader(detail::node_of(files),
+                                                 detail::FileFormat{"images", std::move(open), std::move(spec), true}));
 }
 
 Dataset<at::Tensor> npy(const std::string& file) { return from_tensor_slices(load_npy(file)); }

@@ -64,7 +64,9 @@ class ReaderNode final : public Node {
     return std::make_unique<ReaderIterator>(input()->iterator(iteration), format_);
   }
   ElementSpec spec() const override { return format_->spec; }
-  Cardinality cardinality() const override { return Cardinality::unknown(); }
+  Cardinality cardinality() const override {
+    return format_->is_one_element ? input()->cardinality() : Cardinality::unknown();
+  }
 
  private:
   Format format_;

@@ -18,6 +18,8 @@ struct FileFormat {
   std::function<std::unique_ptr<NodeIterator>(const std::string& path)> open;
   /// The spec of its elements.
   ElementSpec spec;
+  /// Whether each file is one element.
+  bool is_one_element = false;
 };
 
 /// The elements of `files` are a text or bytes: the path of a file.

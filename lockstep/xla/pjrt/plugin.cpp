@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/process_variable.h"
 #include "lockstep/xla/pjrt/find_plugin.h"
 
 namespace lockstep::xla {
@@ -20,12 +21,16 @@ using c_api::Slot;
 constexpr int kOldestMinor = 40;
 constexpr int kRearrangedMinor = 56;
 
-/// Sets variables that plugins read when they are opened, unless the user has set them.
+/// Sets a variable unless the user has set it.
+void set_default(const char* name, const char* value) {
+  if (std::getenv(name) == nullptr) set_process_variable(name, value);
+}
+
+/// Sets variables that plugins read when they are opened.
 void prepare_environment() {
-  constexpr int kKeep = 0;
-  setenv("TF_CPP_MIN_LOG_LEVEL", "3", kKeep);
+  set_default("TF_CPP_MIN_LOG_LEVEL", "2");  // errors, but no warnings
   // Without chips, libtpu would poll the metadata server of a cloud machine.
-  if (!has_tpu_chips()) setenv("TPU_SKIP_MDS_QUERY", "1", kKeep);
+  if (!has_tpu_chips()) set_default("TPU_SKIP_MDS_QUERY", "1");
 }
 
 std::string version_text(const c_api::Table& table) { return c10::str(table.version.major, ".", table.version.minor); }

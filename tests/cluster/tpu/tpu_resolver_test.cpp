@@ -112,6 +112,7 @@ TEST(TPUResolverTest, ProcessesHaveTheirOwnList) {
   const TPUClusterResolver resolver(machine.options(pod));
   EXPECT_EQ(resolver.task_id(), 1);
   EXPECT_EQ(resolver.master(), "grpc://t0:8477");
+  EXPECT_EQ(resolver.cluster_spec().task_address("worker", 0), "t0:8470") << "libtpu listens at 8476";
   pod.erase("CLOUD_TPU_TASK_ID");
   EXPECT_EQ(TPUClusterResolver(machine.options(pod)).task_id(), 0);
 }
@@ -139,6 +140,39 @@ TEST(TPUResolverTest, SlicesFollowEachOther) {
                "MEGASCALE_SLICE_ID=2, MEGASCALE_NUM_SLICES=2");
   pod["MEGASCALE_NUM_SLICES"] = "2000000000";
   EXPECT_ERROR(TPUClusterResolver(machine.options(pod)), c10::ValueError, "MEGASCALE_NUM_SLICES=2000000000");
+}
+
+// At the port of MEGASCALE_COORDINATOR_ADDRESS MegaScale listens, and at those of TPU_PROCESS_ADDRESSES libtpu. All
+// slices must agree on the address of worker 0.
+TEST(TPUResolverTest, SlicesMeetAtThePortOfTheLibrary) {
+  const Machine machine;
+  const auto worker_0 = [&](const Variables& variables) {
+    return TPUClusterResolver(machine.options(variables)).cluster_spec().task_address("worker", 0);
+  };
+  for (const char* list : {"TPU_WORKER_HOSTNAMES", "TPU_PROCESS_ADDRESSES"}) {
+    for (const char* given : {"t0", "t0:8080", "t0:9000", "grpc://t0:8080"}) {
+      const bool has_ports = std::string(list) == "TPU_PROCESS_ADDRESSES";
+      Variables pod{{list, has_ports ? "t0:8476,t0:8477" : "t0,t1"},
+                    {"TPU_WORKER_ID", "1"},
+                    {"MEGASCALE_NUM_SLICES", "2"},
+                    {"MEGASCALE_SLICE_ID", "0"},
+                    {"MEGASCALE_COORDINATOR_ADDRESS", given}};
+      EXPECT_EQ(worker_0(pod), "t0:8470") << given;
+      pod["MEGASCALE_SLICE_ID"] = "1";
+      pod[list] = has_ports ? "t2:8476,t2:8477" : "t2,t3";
+      EXPECT_EQ(worker_0(pod), "t0:8470") << given;
+    }
+  }
+  Variables pod{{"TPU_WORKER_HOSTNAMES", "t2,t3"},
+                {"TPU_WORKER_ID", "1"},
+                {"MEGASCALE_NUM_SLICES", "2"},
+                {"MEGASCALE_SLICE_ID", "1"},
+                {"MEGASCALE_COORDINATOR_ADDRESS", "[fd00::1]:8080"}};
+  EXPECT_EQ(worker_0(pod), "[fd00::1]:8470");
+  pod["MEGASCALE_COORDINATOR_ADDRESS"] = "fd00::1";
+  EXPECT_EQ(worker_0(pod), "[fd00::1]:8470");
+  pod.erase("MEGASCALE_COORDINATOR_ADDRESS");
+  EXPECT_ERROR(TPUClusterResolver(machine.options(pod)), ContextError, "set MEGASCALE_COORDINATOR_ADDRESS");
 }
 
 TEST(TPUResolverTest, WhatIsNamedComesBeforeTheSlice) {

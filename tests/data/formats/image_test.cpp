@@ -1,5 +1,8 @@
 #include "lockstep/data/formats/image/image.h"
 
+#include <string>
+#include <vector>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -170,6 +173,21 @@ TEST(ImageTest, PalettesBecomeColors) {
       at::tensor({255, 0, 0, 255, 0, 255, 0, 128, 0, 0, 255, 255, 10, 20, 30, 255}, at::kByte).reshape({2, 2, 4});
   EXPECT_TRUE(at::equal(decode_png(file), expected));
   EXPECT_TRUE(at::equal(decode_png(file, {.channels = 3}), expected.slice(2, 0, 3)));
+}
+
+TEST(ImageTest, ErrorsNameTheFile) {
+  const std::string name = "train/cat/7.jpg";
+  const at::Tensor picture = gradient(20, 30, 3);
+  const std::vector<Bytes> damaged{Bytes("no image"), encode_jpeg(picture).slice(0, 300),
+                                   encode_png(picture).slice(0, 60)};
+  for (const Bytes& file : damaged) {
+    EXPECT_THAT(message_of([&] { decode_image(file, {.name = name}); }), HasSubstr("file=\"train/cat/7.jpg\""));
+  }
+  const Bytes jpeg = encode_jpeg(picture);
+  EXPECT_THAT(message_of([&] { decode_jpeg(jpeg, {.max_pixels = 10, .name = name}); }), HasSubstr(name));
+  EXPECT_THAT(message_of([&] { decode_png(jpeg, {.name = name}); }), AllOf(HasSubstr("[decode_png]"), HasSubstr(name)));
+  const std::string message = message_of([&] { decode_png(jpeg); });
+  EXPECT_EQ(message.find("file="), std::string::npos) << message;
 }
 
 }  // namespace

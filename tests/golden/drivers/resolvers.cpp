@@ -232,7 +232,7 @@ SlurmOptions slurm_options_of(const Case& c) {
       c, {"jobs", "port_base", "gpus_per_node", "gpus_per_task", "auto_set_gpu", "rpc_layer", "tasks_per_node"});
   SlurmOptions options;
   options.jobs = arguments.value("jobs", options.jobs);
-  options.port_base = arguments.value("port_base", options.port_base);
+  options.port_base = optional_in<int>(arguments, "port_base");
   options.gpus_per_node = optional_in<int>(arguments, "gpus_per_node");
   options.gpus_per_task = optional_in<int>(arguments, "gpus_per_task");
   options.auto_set_gpu = arguments.value("auto_set_gpu", true);

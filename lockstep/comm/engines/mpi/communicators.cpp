@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -15,7 +16,28 @@
 namespace lockstep::comm {
 namespace {
 
-std::atomic<bool> left_unfinished{false};
+using Clock = std::chrono::steady_clock;
+
+/// How long a process that has failed waits at its exit for the others. mpirun kills all processes when one exits
+/// without MPI_Finalize, and reports that in place of their errors.
+constexpr std::chrono::seconds kFailedExitTime{5};
+constexpr std::chrono::milliseconds kExitPoll{2};
+constexpr int kWorkersTag = 0;
+constexpr int kExitTag = 1;
+
+std::atomic<bool> has_failed{false};
+std::atomic<int> num_calls{0};
+
+/// Where processes wait for each other at exit: all of MPI_COMM_WORLD, or null where some of them are no workers.
+struct ExitCommunicator {
+  std::mutex mutex;
+  MPI_Comm communicator = MPI_COMM_NULL;
+};
+
+ExitCommunicator& exit_communicator() {
+  static auto* const instance = new ExitCommunicator;  // used after static objects are destroyed
+  return *instance;
+}
 
 bool is_running() {
   int initialized = 0;
@@ -25,10 +47,27 @@ bool is_running() {
   return initialized != 0 && finalized == 0;
 }
 
-/// MPI_Finalize waits for all processes, so others must learn before it that this one has left.
+/// Returns whether all processes have come to their exit. One that has failed waits for kFailedExitTime at most.
+bool all_exit(bool failed) {
+  const MPI_Comm communicator = exit_communicator().communicator;
+  if (communicator == MPI_COMM_NULL) return !failed;  // MPI_Finalize itself waits
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (MPI_Ibarrier(communicator, &request) != MPI_SUCCESS) return false;
+  const auto deadline = Clock::now() + kFailedExitTime;
+  int done = 0;
+  while (MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done == 0) {
+    if (failed && Clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(kExitPoll);
+  }
+  return done != 0;
+}
+
+/// MPI_Finalize waits for all processes, so others must learn before it that this one has left. It is not called where
+/// it would wait for processes that are gone, or beside a thread that is in a call of MPI.
 void finish(int status, void*) {
   leave_all_jobs(status);
-  if (is_running() && !left_unfinished && status == 0) MPI_Finalize();
+  if (!is_running() || num_calls > 0) return;
+  if (all_exit(has_failed || status != 0) && num_calls == 0) MPI_Finalize();
 }
 
 /// Open MPI's plugins look up its symbols among those of the whole program.
@@ -41,6 +80,13 @@ void show_symbols_to_plugins() {
 void check(int code, std::string_view call, const std::string& name) {
   LOCKSTEP_CHECK_COLLECTIVE(code == MPI_SUCCESS, "[mpi] ", call, " failed: transport=", name,
                             "; MPI says: ", mpi_words(code));
+}
+
+MPI_Comm communicator_of(MPI_Group workers, int tag, const std::string& name) {
+  MPI_Comm communicator = MPI_COMM_NULL;
+  check(MPI_Comm_create_group(MPI_COMM_WORLD, workers, tag, &communicator), "MPI_Comm_create_group", name);
+  MPI_Comm_set_errhandler(communicator, MPI_ERRORS_RETURN);
+  return communicator;
 }
 
 int world_rank() {
@@ -76,7 +122,10 @@ void start_mpi() {
       ", needed=", MPI_THREAD_MULTIPLE, "; start MPI with MPI_Init_thread(MPI_THREAD_MULTIPLE), or not at all");
 }
 
-void leave_mpi_unfinished() { left_unfinished = true; }
+void note_mpi_failure() { has_failed = true; }
+
+MpiCall::MpiCall() { ++num_calls; }
+MpiCall::~MpiCall() { --num_calls; }
 
 MPI_Comm make_communicator(Job& job, const std::string& name, std::chrono::milliseconds timeout) {
   std::vector<int> ranks;
@@ -93,20 +142,24 @@ MPI_Comm make_communicator(Job& job, const std::string& name, std::chrono::milli
 
   MPI_Group world{};
   MPI_Group workers{};
-  MPI_Comm communicator = MPI_COMM_NULL;
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   check(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group", name);
   check(MPI_Group_incl(world, static_cast<int>(ranks.size()), ranks.data(), &workers), "MPI_Group_incl", name);
-  check(MPI_Comm_create_group(MPI_COMM_WORLD, workers, 0, &communicator), "MPI_Comm_create_group", name);
-  MPI_Comm_set_errhandler(communicator, MPI_ERRORS_RETURN);
+  MPI_Comm communicator = communicator_of(workers, kWorkersTag, name);
+  if (static_cast<int>(ranks.size()) == world_size) {
+    const std::lock_guard lock(exit_communicator().mutex);
+    MPI_Comm& at_exit = exit_communicator().communicator;
+    if (at_exit == MPI_COMM_NULL) at_exit = communicator_of(workers, kExitTag, name);
+  }
   MPI_Group_free(&workers);
   MPI_Group_free(&world);
+  has_failed = false;  // all workers have taken part: this is a new job
   return communicator;
 }
 
 void free_communicator(MPI_Comm& communicator) {
   // MPI_Comm_free is a collective: after a failure it would not return.
-  if (communicator != MPI_COMM_NULL && is_running() && !left_unfinished) MPI_Comm_free(&communicator);
+  if (communicator != MPI_COMM_NULL && is_running() && !has_failed) MPI_Comm_free(&communicator);
 }
 
 }  // namespace lockstep::comm

@@ -10,12 +10,22 @@
 namespace lockstep::comm {
 
 /// Initializes MPI unless the program has done so. MPI that was initialized here is finalized at exit, after this
-/// process has left its jobs; not where the exit status is other than 0.
+/// process has left its jobs and when all processes have come to their exit. A process that has failed, or whose exit
+/// status is other than 0, waits 5 seconds for them and then exits without.
 /// c10::NotImplementedError where the library does not let several threads communicate.
 void start_mpi();
 
-/// Makes the program exit without finalizing MPI: after a failure that would wait for processes that are gone.
-void leave_mpi_unfinished();
+/// Notes that collectives have failed: others may be gone, and do not take part in calls that wait for them.
+void note_mpi_failure();
+
+/// A call of MPI that takes long, for as long as it exists. MPI is not finalized beside it.
+class MpiCall {
+ public:
+  MpiCall();
+  ~MpiCall();
+  MpiCall(const MpiCall&) = delete;
+  MpiCall& operator=(const MpiCall&) = delete;
+};
 
 /// Returns a communicator in which each worker has its own number as its rank. CollectiveError where the workers are
 /// not processes of one MPI program.

@@ -43,6 +43,7 @@ MpiTransport::~MpiTransport() {
 }
 
 void MpiTransport::do_exchange(const Exchange& exchange) {
+  const MpiCall call;
   auto& lane = lanes_[exchange.lane];
   post(exchange, lane);
   const auto sleepy = Clock::now() + kPerByte * lane.bytes;
@@ -133,7 +134,7 @@ std::vector<bool> MpiTransport::late_peers(Lane& lane) const {
 }
 
 void MpiTransport::cancel(Lane& lane) {
-  leave_mpi_unfinished();
+  note_mpi_failure();
   for (auto& request : lane.requests) {
     if (request != MPI_REQUEST_NULL) MPI_Cancel(&request);
   }

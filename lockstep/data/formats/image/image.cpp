@@ -105,6 +105,15 @@ void check_pixels(const ImageSize& size, const ImageOptions& options, std::strin
                       ", max_pixels=", options.max_pixels, "; allow more in ImageOptions if the file can be trusted");
 }
 
+void rethrow_with_name(const ImageOptions& options) {
+  if (options.name.empty()) throw;
+  try {
+    throw;
+  } catch (const DataError& error) {
+    LOCKSTEP_THROW(DataError, error.what_without_backtrace(), ": file=\"", options.name, "\"");
+  }
+}
+
 at::Tensor checked_image(const at::Tensor& image, int64_t max_channels, std::string_view operation) {
   LOCKSTEP_CHECK_VALUE(
       image.defined() && image.dim() == 3 && image.size(0) > 0 && image.size(1) > 0, "[", operation,
@@ -128,7 +137,7 @@ namespace {
 at::Tensor decode_image(const Bytes& file, const ImageOptions& options) {
   if (detail::is_jpeg(file)) return decode_jpeg(file, options);
   if (detail::is_png(file)) return decode_png(file, options);
-  fail_unknown_format(file, "decode_image");
+  return detail::naming_the_file(options, [&]() -> at::Tensor { fail_unknown_format(file, "decode_image"); });
 }
 
 ImageSize image_size(const Bytes& file) {

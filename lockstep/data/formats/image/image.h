@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include <ATen/core/Tensor.h>
 
@@ -29,6 +30,8 @@ struct LOCKSTEP_API ImageOptions {
   at::ScalarType dtype = at::kByte;
   /// Refuses images with more pixels: a few bytes of a hostile file can ask for any amount of memory.
   int64_t max_pixels = int64_t{1} << 28;
+  /// What errors call the file, such as its path; empty: they do not.
+  std::string name{};
 };
 
 /// What the header of an image says; `channels` is what decoding with 0 gives.
@@ -45,6 +48,9 @@ struct LOCKSTEP_API ImageSize {
 LOCKSTEP_API at::Tensor decode_image(const Bytes& file, const ImageOptions& options = {});
 LOCKSTEP_API at::Tensor decode_jpeg(const Bytes& file, const ImageOptions& options = {});
 LOCKSTEP_API at::Tensor decode_png(const Bytes& file, const ImageOptions& options = {});
+
+/// Reads and decodes a file; errors name it.
+LOCKSTEP_API at::Tensor read_image(const std::string& path, ImageOptions options = {});
 
 /// Returns the size of a JPEG or PNG image from its first bytes. Needs neither libjpeg nor libpng.
 LOCKSTEP_API ImageSize image_size(const Bytes& file);

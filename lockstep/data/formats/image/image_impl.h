@@ -6,6 +6,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "lockstep/base/error.h"
+
 /// What the codecs of image formats share.
 namespace lockstep::data {
 struct ImageOptions;
@@ -41,6 +43,19 @@ ImageSize png_size(std::string_view file, std::string_view operation);
 void validate(const ImageOptions& options, std::string_view operation);
 /// Throws DataError for images without pixels or with too many.
 void check_pixels(const ImageSize& size, const ImageOptions& options, std::string_view operation);
+
+/// Throws the DataError that is being handled, with the name of the file where there is one.
+[[noreturn]] void rethrow_with_name(const ImageOptions& options);
+
+/// Calls `body`, whose errors are to name the file.
+template <class Body>
+at::Tensor naming_the_file(const ImageOptions& options, Body&& body) {
+  try {
+    return body();
+  } catch (const DataError&) {
+    rethrow_with_name(options);
+  }
+}
 
 /// Returns the gray image of one with 3 channels, of uint8 or int32.
 at::Tensor gray_of_rgb(const at::Tensor& rgb);

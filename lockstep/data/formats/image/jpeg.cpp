@@ -195,16 +195,18 @@ class JpegEncoder {
 
 at::Tensor decode_jpeg(const Bytes& file, const ImageOptions& options) {
   detail::validate(options, "decode_jpeg");
-  LOCKSTEP_CHECK_DATA(detail::is_jpeg(file), "[decode_jpeg] must be a JPEG file: bytes=", file.size(),
-                      ", first bytes=", file.slice(0, 8));
-  JpegDecoder decoder;
-  at::Tensor pixels = decoder.decode(file, options);
-  if (pixels.size(2) == 4) {
-    pixels = rgb_of_cmyk(pixels, decoder.inverted_cmyk());
-    if (options.channels == 1) pixels = detail::gray_of_rgb(pixels);
-  }
-  if (options.channels == 4) pixels = with_opaque_alpha(pixels);
-  return options.dtype == at::kByte ? pixels : pixels.to(at::kInt).mul_(257);
+  return detail::naming_the_file(options, [&] {
+    LOCKSTEP_CHECK_DATA(detail::is_jpeg(file), "[decode_jpeg] must be a JPEG file: bytes=", file.size(),
+                        ", first bytes=", file.slice(0, 8));
+    JpegDecoder decoder;
+    at::Tensor pixels = decoder.decode(file, options);
+    if (pixels.size(2) == 4) {
+      pixels = rgb_of_cmyk(pixels, decoder.inverted_cmyk());
+      if (options.channels == 1) pixels = detail::gray_of_rgb(pixels);
+    }
+    if (options.channels == 4) pixels = with_opaque_alpha(pixels);
+    return options.dtype == at::kByte ? pixels : pixels.to(at::kInt).mul_(257);
+  });
 }
 
 Bytes encode_jpeg(const at::Tensor& image, const JpegOptions& options) {

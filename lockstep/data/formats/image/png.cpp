@@ -195,9 +195,11 @@ at::Tensor narrowed(const at::Tensor& checked) {
 
 at::Tensor decode_png(const Bytes& file, const ImageOptions& options) {
   detail::validate(options, "decode_png");
-  LOCKSTEP_CHECK_DATA(detail::is_png(file), "[decode_png] must be a PNG file: bytes=", file.size(),
-                      ", first bytes=", file.slice(0, 8));
-  return PngDecoder(file).decode(options);
+  return detail::naming_the_file(options, [&] {
+    LOCKSTEP_CHECK_DATA(detail::is_png(file), "[decode_png] must be a PNG file: bytes=", file.size(),
+                        ", first bytes=", file.slice(0, 8));
+    return PngDecoder(file).decode(options);
+  });
 }
 
 Bytes encode_png(const at::Tensor& image) {
