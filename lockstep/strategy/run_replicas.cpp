@@ -115,6 +115,7 @@ void call_in_merge_context(StrategyImpl& strategy, c10::function_ref<void()> mer
   const ContextGuard context({&strategy, -1, depth, 0, strategy.is_default()});
   // A merge function belongs to no replica.
   const Placement none(std::nullopt);
+  const ContextCarrier carrier(runs_backward_elsewhere(strategy), nullptr);
   merge();
 }
 

@@ -20,6 +20,7 @@ ReplicaRun::ReplicaRun(std::vector<XlaDevice*> devices, RunSettings settings)
 ReplicaRun::~ReplicaRun() {
   for (size_t replica = 0; replica < devices_.size(); ++replica) {
     XlaDevice& device = *devices_[replica];
+    device.close_collectives();
     std::tie(device.run, device.replica, device.settings) = outer_[replica];
   }
 }
@@ -28,6 +29,7 @@ void ReplicaRun::finish() {
   std::vector<PendingWork> works;
   for (XlaDevice* device : devices_) works.emplace_back(*device);
   execute_together(works);
+  for (XlaDevice* device : devices_) device->close_collectives();
 }
 
 void ReplicaRun::synchronize(int replica) {
@@ -49,12 +51,15 @@ void ReplicaRun::synchronize(int replica) {
     ++round_;
     changed_.notify_all();
   } else {
-    const auto timeout = env::seconds("LOCKSTEP_COLLECTIVE_TIMEOUT");
+    const auto given = devices_[static_cast<size_t>(replica)]->shortest_timeout();
+    const auto timeout = given.count() > 0 ? given : env::seconds("LOCKSTEP_COLLECTIVE_TIMEOUT");
     const auto over = [&] { return round_ != round || left_ >= 0; };
     if (timeout.count() > 0) {
       LOCKSTEP_CHECK_COLLECTIVE(changed_.wait_for(lock, timeout, over), "[run] replica ", replica, " waited ",
-                                timeout.count() / 1000, " s for the others to read a value: ", arrived_, " of ",
-                                devices_.size(), " have come; set LOCKSTEP_COLLECTIVE_TIMEOUT to wait longer");
+                                static_cast<double>(timeout.count()) / 1000, " s for the others to read a value: ",
+                                arrived_, " of ", devices_.size(), " have come; set ",
+                                given.count() > 0 ? "timeout_seconds" : "LOCKSTEP_COLLECTIVE_TIMEOUT",
+                                " to wait longer");
     } else {
       changed_.wait(lock, over);
     }
@@ -87,8 +92,9 @@ void ReplicaDevices::roll_back() const {
 
 void execute_device(XlaDevice& device) {
   PendingWork work(device);
-  if (work.empty()) return;
-  if (work.trace().needs_others) {
+  const bool takes_part = device.run != nullptr && !device.open_collectives().empty();
+  if (work.empty() && !takes_part) return;
+  if (work.trace().needs_others || takes_part) {
     LOCKSTEP_CHECK_CONTEXT(
         device.run != nullptr,
         "[xla] a value was computed with those of other replicas in a run that failed, and is lost: ", "device=",
