@@ -51,21 +51,25 @@ void ReplicaRun::synchronize(int replica) {
     ++round_;
     changed_.notify_all();
   } else {
-    const auto given = devices_[static_cast<size_t>(replica)]->shortest_timeout();
-    const auto timeout = given.count() > 0 ? given : env::seconds("LOCKSTEP_COLLECTIVE_TIMEOUT");
-    const auto over = [&] { return round_ != round || left_ >= 0; };
-    if (timeout.count() > 0) {
-      LOCKSTEP_CHECK_COLLECTIVE(changed_.wait_for(lock, timeout, over), "[run] replica ", replica, " waited ",
-                                static_cast<double>(timeout.count()) / 1000, " s for the others to read a value: ",
-                                arrived_, " of ", devices_.size(), " have come; set ",
-                                given.count() > 0 ? "timeout_seconds" : "LOCKSTEP_COLLECTIVE_TIMEOUT",
-                                " to wait longer");
-    } else {
-      changed_.wait(lock, over);
-    }
+    wait_for_others(replica, lock, [&] { return round_ != round || left_ >= 0; });
     if (round_ == round) check_all_there();
   }
   if (error_) std::rethrow_exception(error_);
+}
+
+/// Throws if they do not come in time. The run then goes on without this replica, so that no other one waits for it.
+void ReplicaRun::wait_for_others(int replica, std::unique_lock<std::mutex>& lock,
+                                 const std::function<bool()>& is_over) {
+  const auto given = devices_[static_cast<size_t>(replica)]->shortest_timeout();
+  const auto timeout = given.count() > 0 ? given : env::seconds("LOCKSTEP_COLLECTIVE_TIMEOUT");
+  if (timeout.count() == 0) return changed_.wait(lock, is_over);
+  if (changed_.wait_for(lock, timeout, is_over)) return;
+  const size_t arrived = arrived_--;
+  if (left_ < 0) left_ = replica;
+  changed_.notify_all();
+  LOCKSTEP_THROW(CollectiveError, "[run] replica ", replica, " waited ", static_cast<double>(timeout.count()) / 1000,
+                 " s for the others to read a value: ", arrived, " of ", devices_.size(), " have come; set ",
+                 given.count() > 0 ? "timeout_seconds" : "LOCKSTEP_COLLECTIVE_TIMEOUT", " to wait longer");
 }
 
 void ReplicaRun::leave(int replica) {

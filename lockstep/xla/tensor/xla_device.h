@@ -104,6 +104,8 @@ class LOCKSTEP_API XlaDevice {
     open_collectives_.clear();
     num_closed_calls_ = collectives_.size();
   }
+  /// How many of `collectives()` have been executed, or used by nobody.
+  size_t num_closed_calls() const { return num_closed_calls_; }
   /// The shortest time that a call for open collectives allows the others; zero if none limits it.
   std::chrono::milliseconds shortest_timeout() const;
 
