@@ -440,7 +440,7 @@ TEST_P(GradientsTest, StepsWithoutClearingAddUp) {
     });
     EXPECT_EQ(model->weight.item<float>(), -factor * sum);
   }
-  // The same in one run.
+  // The same in one run, and in pure steps.
   strategy.run([&] {
     const int id = get_replica_context().replica_id_in_sync_group();
     for (int i = 0; i < 2; ++i) {
@@ -449,6 +449,15 @@ TEST_P(GradientsTest, StepsWithoutClearingAddUp) {
     }
   });
   EXPECT_EQ(model->weight.item<float>(), -15 * sum);
+  auto step = strategy.pure([&] {
+    const int id = get_replica_context().replica_id_in_sync_group();
+    model->forward(torch::full({1, 1}, id + 1.0f).to(model->weight.device())).sum().backward();
+    sgd.step();
+  });
+  for (int i = 6; i < 12; ++i) {
+    step();
+    EXPECT_EQ(model->weight.item<float>(), -i * (i + 1) / 2 * sum);
+  }
 }
 
 TEST_P(GradientsTest, MeanLossesAreReportedOnce) {

@@ -176,7 +176,8 @@ TEST_P(OutsideRunTest, WeightsAreLoadedIntoTheModuleItself) {
       torch::load(plain, copy);
       torch::serialize::InputArchive archive;
       archive.load_from(other);
-      model->load(archive);
+      const bool loads_all = step > 0 && named.name.rfind("Central", 0) != 0;
+      for (int i = 0; i < (loads_all ? named.local : 1); ++i) model.replica(i).load(archive);
       if (broadcasts) model.broadcast();
       reference.zero_grad();
       torch::nll_loss(plain->forward(x), y).backward();
