@@ -54,7 +54,8 @@ class PeerCollectivesTest : public ::testing::TestWithParam<NamedStrategy> {
       const auto together = get_replica_context().all_reduce(op, own);
       for (size_t i = 0; i < own.size(); ++i) {
         const auto alone = named.is_traced() ? together[i] : get_replica_context().all_reduce(op, own[i]);
-        const auto expected = torch::full(shapes()[i], wanted, torch::kDouble).to(alone.scalar_type());
+        const auto on_cpu = torch::TensorOptions(torch::kDouble).device(torch::kCPU);
+        const auto expected = torch::full(shapes()[i], wanted, on_cpu).to(alone.scalar_type());
         EXPECT_TRUE(torch::equal(alone.cpu(), expected.cpu())) << op << " of " << dtype << " gave " << alone;
         EXPECT_TRUE(torch::equal(together[i].cpu(), expected.cpu()))
             << op << " of " << dtype << " gave " << together[i];

@@ -44,13 +44,12 @@ void check_same_functions(const PendingWork& first, const PendingWork& other, si
 }
 
 /// Why replicas cannot run one program although they call the same functions.
-std::string why_separate(const Trace& first, const Trace& other, const std::optional<TraceDifference>& difference) {
-  if (!difference) return "replicas use the results of collectives differently";
+std::string why_separate(const Trace& first, const Trace& other, const TraceDifference& difference) {
   for (size_t i = 0; i < std::min(first.arguments.size(), other.arguments.size()); ++i) {
     if (first.arguments[i]->shape != other.arguments[i]->shape) return "replicas have batches of different sizes";
   }
-  return "replicas compute with different sizes or positions: one has " + difference->first + ", another one " +
-         difference->second;
+  return "replicas compute with different sizes or positions: one has " + difference.first + ", another one " +
+         difference.second;
 }
 
 }  // namespace
@@ -66,7 +65,9 @@ void execute_together(std::vector<PendingWork>& works) {
       check_same_functions(works[0], works[replica], replica, *difference);
     }
     if (listener() != nullptr) {
-      listener()->on_separate_execution(why_separate(works[0].trace(), works[replica].trace(), difference));
+      listener()->on_separate_execution(
+          same_collectives ? why_separate(works[0].trace(), works[replica].trace(), *difference)
+                           : "replicas use the results of collectives differently");
     }
     return execute_in_segments(works);
   }
