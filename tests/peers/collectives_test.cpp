@@ -156,6 +156,22 @@ TEST_P(PeerCollectivesTest, XlaDevicesHaveNoComplexNumbers) {
   });
 }
 
+TEST_P(PeerCollectivesTest, SumsOfSparseTensors) {
+  strategy.run([&] {
+    const auto on_cpu = torch::TensorOptions(torch::kDouble).device(torch::kCPU);
+    const auto rows = torch::full({1, 3}, own_id() + 1, on_cpu);
+    const auto indices = torch::full({1, 1}, own_id() % 2, on_cpu.dtype(torch::kLong));
+    const auto own = torch::sparse_coo_tensor(indices, rows, {2, 3}, on_cpu);
+    if (named.is_traced()) {
+      EXPECT_THAT(error_of([&] { own.to(named.device).sum().item<double>(); }), ::testing::Ne("no error"));
+    }
+    const auto sum = get_replica_context().all_reduce("sum", named.is_traced() ? own : own.to(named.device));
+    auto wanted = torch::zeros({2, 3}, on_cpu);
+    for (int i = 0; i < named.replicas; ++i) wanted[i % 2] += i + 1;
+    EXPECT_TRUE(torch::equal(sum.to_dense().cpu(), wanted)) << sum;
+  });
+}
+
 TEST_P(PeerCollectivesTest, GathersEveryDtypeAndShape) {
   std::vector<at::ScalarType> dtypes{at::kBool};
   for (const auto& more : {integers(), floats(), complexes()}) dtypes.insert(dtypes.end(), more.begin(), more.end());
