@@ -1,5 +1,6 @@
 #include "lockstep/device/carried_state.h"
 
+#include <atomic>
 #include <string_view>
 #include <thread>
 #include <type_traits>

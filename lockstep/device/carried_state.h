@@ -1,11 +1,12 @@
 #pragma once
 
-#include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include <c10/core/Device.h>
+
 #include "lockstep/api.h"
-#include "lockstep/device/placement.h"
 
 namespace lockstep {
 
@@ -23,7 +24,8 @@ struct CarriedState {
   const ReplicaPosition* position = nullptr;
   const ContextFrame* frame = nullptr;
   ReplicaRandom* random = nullptr;
-  const Placement::Place* place = nullptr;
+  /// Where it makes tensors; nothing on the CPU.
+  std::optional<c10::Device> place = std::nullopt;
   /// The canonical name of the replica's device.
   const std::string* device = nullptr;
 };
@@ -34,9 +36,6 @@ struct CarriedState {
 /// user belong to the replica whose thread called `backward`. LibTorch gives these threads the caller's thread-local
 /// state, and our state goes along with it. Functions that return state of the calling thread ask here if it has none.
 LOCKSTEP_API const CarriedState* carried_state();
-
-/// Where the calling thread makes tensors, or null; see Placement, whose lifetime it has.
-const Placement::Place* current_place();
 
 /// For as long as it lives, threads that LibTorch lets compute for the calling thread have `state`. What it points to
 /// must live as long.

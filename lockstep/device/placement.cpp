@@ -96,10 +96,11 @@ void make_in_place(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::ji
   const NoPlacement once;
   const FactoryArguments arguments(op.schema(), *stack);
   c10::IValue* device = arguments.find("device");
-  const Placement::Place* const place = current_place();
-  if (place != nullptr && device != nullptr && device->isNone()) {
-    if (!place->missing.empty()) find_logical_device(place->missing);
-    if (place->device && !is_for_cpu(op, arguments, *place->device)) *device = *place->device;
+  if (device != nullptr && device->isNone()) {
+    const bool is_missing = place_of_this_thread != nullptr && !place_of_this_thread->missing.empty();
+    if (is_missing) find_logical_device(place_of_this_thread->missing);
+    const auto place = Placement::current();
+    if (place && !is_for_cpu(op, arguments, *place)) *device = *place;
   }
   op.callBoxed(stack);
 }
@@ -124,15 +125,10 @@ std::vector<torch::Library>& register_factories() {
 
 void Placement::prepare() { [[maybe_unused]] static const auto& libraries = register_factories(); }
 
-const Placement::Place* current_place() {
-  if (place_of_this_thread != nullptr) return place_of_this_thread;
-  const CarriedState* const carried = carried_state();
-  return carried == nullptr ? nullptr : carried->place;
-}
-
 std::optional<c10::Device> Placement::current() {
-  const Place* const place = current_place();
-  return place == nullptr ? std::nullopt : place->device;
+  if (place_of_this_thread != nullptr) return place_of_this_thread->device;
+  const CarriedState* const carried = carried_state();
+  return carried == nullptr ? std::nullopt : carried->place;
 }
 
 Placement::Placement(std::optional<c10::Device> device) : before_(place_of_this_thread) {

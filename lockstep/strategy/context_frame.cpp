@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "lockstep/device/carried_state.h"
+#include "lockstep/device/placement.h"
 #include "lockstep/device/random.h"
 
 namespace lockstep::detail {
@@ -41,7 +42,7 @@ ContextCarrier::ContextCarrier(bool on, const std::string* device_name)
   state.frame = &frame_;
   state.position = &position_;
   state.random = ReplicaRandom::current();
-  state.place = current_place();
+  state.place = Placement::current();
   state.device = device_name;
   carried_.emplace(state);
 }

@@ -132,6 +132,22 @@ TEST_P(CollectiveResultsTest, ValuesAreReadAfterAnUnusedCollective) {
   expect_results(use, [&](int) { return two(wanted); });
 }
 
+TEST_P(CollectiveResultsTest, RunsInMergeFunctionsAreApart) {
+  const auto use = [&] { return context().all_reduce("sum", powers())[own_id()]; };
+  for (int i = 0; i < 10; ++i) {
+    strategy.run([&] {
+      const torch::Tensor before = use();
+      const auto doubled = context().merge_call([&](const Strategy& all) {
+        const auto inside = all.local_results(all.run(use));
+        EXPECT_TRUE(torch::equal(inside[0].cpu(), two(sum_of_ids() * std::pow(10, named.first))));
+        return inside[0] * 2;
+      });
+      EXPECT_TRUE(torch::equal(doubled.cpu(), two(2 * sum_of_ids() * std::pow(10, named.first))));
+      EXPECT_TRUE(torch::equal((before + use()).cpu(), two(2 * sum_of_ids() * std::pow(10, own_id()))));
+    });
+  }
+}
+
 TEST_P(CollectiveResultsTest, GradientsOfDifferentResults) {
   const auto use = [&] {
     Tensors own = powers();
@@ -237,7 +253,9 @@ TEST_P(CollectiveMismatchTest, SumAgainstMean) {
 }
 
 TEST_P(CollectiveMismatchTest, DimensionsOfGathers) {
-  EXPECT_THAT(error_of([&] { context().all_gather(filled(1).expand({2, 2}), own_id() == 0 ? 0 : 1); }),
+  EXPECT_THAT(error_of([&] {
+                context().all_gather(filled(1).expand({2, 2}), own_id() == 0 ? 0 : 1);
+              }),
               AllOf(HasSubstr("all_gather"), HasSubstr("dim 0"), HasSubstr("dim 1")));
   expect_works_on();
 }

@@ -526,7 +526,8 @@ TEST_P(GradientsTest, LearningRatesChangeBetweenRuns) {
       "no error");
 }
 
-INSTANTIATE_TEST_SUITE_P(Strategies, GradientsTest, ::testing::ValuesIn(all_strategies({{1, 1}, {2, 1}})), strategy_name);
+INSTANTIATE_TEST_SUITE_P(Strategies, GradientsTest, ::testing::ValuesIn(all_strategies({{1, 1}, {2, 1}})),
+                         strategy_name);
 
 }  // namespace
 }  // namespace lockstep::conformance

@@ -175,10 +175,12 @@ TEST_F(TpuStepTest, GathersWithGradientsAreOneProgram) {
   for (int i = 0; i < 3; ++i) step(x);
   EXPECT_TRUE(step.is_replayed()) << step.why_not();
   const Counters before = counters();
-  strategy.run([&](const torch::Tensor& own) {
-    const auto all = get_replica_context().all_gather(model->forward(own), 0);
-    sgd.minimize((all.matmul(all.t())).square().sum());
-  }, x);
+  strategy.run(
+      [&](const torch::Tensor& own) {
+        const auto all = get_replica_context().all_gather(model->forward(own), 0);
+        sgd.minimize((all.matmul(all.t())).square().sum());
+      },
+      x);
   EXPECT_EQ(counters().executions - before.executions, 1);
 }
 

@@ -42,9 +42,8 @@ class TracedGroup final : public comm::GroupImpl {
   void do_reduce(at::TensorList inputs, at::TensorList outputs, ReduceOp op, int root,
                  const CommunicationOptions& options) override {
     const auto reduce = [&](const at::Tensor& t) { return all_reduced(t, op); };
-    const auto reduced = is_traced(inputs)
-                             ? traced(reduce, inputs, "reduce", c10::str(op, ", root ", root), options)
-                             : host_.reduce(inputs, root, op, options);
+    const auto reduced = is_traced(inputs) ? traced(reduce, inputs, "reduce", c10::str(op, ", root ", root), options)
+                                           : host_.reduce(inputs, root, op, options);
     if (rank() == root) copy(reduced, outputs);
   }
 

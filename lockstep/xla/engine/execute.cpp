@@ -65,9 +65,9 @@ void execute_together(std::vector<PendingWork>& works) {
       check_same_functions(works[0], works[replica], replica, *difference);
     }
     if (listener() != nullptr) {
-      listener()->on_separate_execution(
-          same_collectives ? why_separate(works[0].trace(), works[replica].trace(), *difference)
-                           : "replicas use the results of collectives differently");
+      listener()->on_separate_execution(same_collectives
+                                            ? why_separate(works[0].trace(), works[replica].trace(), *difference)
+                                            : "replicas use the results of collectives differently");
     }
     return execute_in_segments(works);
   }

@@ -49,8 +49,9 @@ void check_in_time(const XlaDevice& first, const XlaDevice& other, size_t replic
     const auto apart = a.made < b.made ? b.made - a.made : a.made - b.made;
     LOCKSTEP_CHECK_COLLECTIVE(apart <= std::min(a.timeout, b.timeout), "[run] replicas made a collective too far ",
                               "apart: ", a.call, " of replica 0 and of replica ", replica, " are ",
-                              Seconds(apart).count(), " s apart, timeout_seconds=",
-                              Seconds(std::min(a.timeout, b.timeout)).count(), "; give a larger timeout_seconds");
+                              Seconds(apart).count(),
+                              " s apart, timeout_seconds=", Seconds(std::min(a.timeout, b.timeout)).count(),
+                              "; give a larger timeout_seconds");
   }
 }
 
