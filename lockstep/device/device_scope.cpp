@@ -6,6 +6,7 @@
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
+#include "lockstep/device/carried_state.h"
 #include "lockstep/device/logical_devices.h"
 
 namespace lockstep {
@@ -20,7 +21,12 @@ thread_local size_t num_hidden = 0;
 
 std::optional<DeviceSpec> innermost() {
   if (scopes.size() > num_hidden) return scopes.back();
-  return replica_device != nullptr ? std::optional(DeviceSpec::parse(*replica_device)) : std::nullopt;
+  const std::string* device = replica_device;
+  if (device == nullptr) {
+    const detail::CarriedState* const carried = detail::carried_state();
+    device = carried == nullptr ? nullptr : carried->device;
+  }
+  return device != nullptr ? std::optional(DeviceSpec::parse(*device)) : std::nullopt;
 }
 
 std::atomic<bool>& placement_switch() {

@@ -8,6 +8,7 @@
 #include <ATen/core/stack.h>
 #include <torch/library.h>
 
+#include "lockstep/device/carried_state.h"
 #include "lockstep/device/logical_devices.h"
 
 namespace lockstep::detail {
@@ -53,7 +54,7 @@ constexpr std::array kFactories{
     "zeros",
 };
 
-thread_local const Placement::Place* current_place = nullptr;
+thread_local const Placement::Place* place_of_this_thread = nullptr;
 
 /// The arguments of one call, by name.
 class FactoryArguments {
@@ -95,9 +96,11 @@ void make_in_place(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::ji
   const NoPlacement once;
   const FactoryArguments arguments(op.schema(), *stack);
   c10::IValue* device = arguments.find("device");
-  if (current_place != nullptr && device != nullptr && device->isNone()) {
-    if (!current_place->missing.empty()) find_logical_device(current_place->missing);
-    if (current_place->device && !is_for_cpu(op, arguments, *current_place->device)) *device = *current_place->device;
+  if (device != nullptr && device->isNone()) {
+    const bool is_missing = place_of_this_thread != nullptr && !place_of_this_thread->missing.empty();
+    if (is_missing) find_logical_device(place_of_this_thread->missing);
+    const auto place = Placement::current();
+    if (place && !is_for_cpu(op, arguments, *place)) *device = *place;
   }
   op.callBoxed(stack);
 }
@@ -123,27 +126,29 @@ std::vector<torch::Library>& register_factories() {
 void Placement::prepare() { [[maybe_unused]] static const auto& libraries = register_factories(); }
 
 std::optional<c10::Device> Placement::current() {
-  return current_place == nullptr ? std::nullopt : current_place->device;
+  if (place_of_this_thread != nullptr) return place_of_this_thread->device;
+  const CarriedState* const carried = carried_state();
+  return carried == nullptr ? std::nullopt : carried->place;
 }
 
-Placement::Placement(std::optional<c10::Device> device) : before_(current_place) {
+Placement::Placement(std::optional<c10::Device> device) : before_(place_of_this_thread) {
   if (device && !device->is_cpu()) place_.device = device;
   enter();
 }
 
-Placement::Placement(const std::string& missing_device) : before_(current_place) {
+Placement::Placement(const std::string& missing_device) : before_(place_of_this_thread) {
   place_.missing = missing_device;
   enter();
 }
 
 void Placement::enter() {
   const bool has_place = place_.device || !place_.missing.empty();
-  current_place = has_place ? &place_ : nullptr;
+  place_of_this_thread = has_place ? &place_ : nullptr;
   if (!has_place) return;
   prepare();
   guard_.emplace(kPlacementKey);
 }
 
-Placement::~Placement() { current_place = before_; }
+Placement::~Placement() { place_of_this_thread = before_; }
 
 }  // namespace lockstep::detail

@@ -9,6 +9,7 @@
 #include <ATen/core/stack.h>
 #include <torch/library.h>
 
+#include "lockstep/device/carried_state.h"
 #include "lockstep/device/placement.h"
 
 namespace lockstep::detail {
@@ -18,6 +19,12 @@ namespace {
 constexpr c10::DispatchKey kRandomMode = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
 thread_local ReplicaRandom* random_of_this_thread = nullptr;
+
+ReplicaRandom* random_of_replica() {
+  if (random_of_this_thread != nullptr) return random_of_this_thread;
+  const CarriedState* const carried = carried_state();
+  return carried == nullptr ? nullptr : carried->random;
+}
 
 /// The device whose generator an operation uses: that of its first tensor, else of its `device` argument, else where
 /// the thread makes tensors.
@@ -42,9 +49,10 @@ void with_replica_generator(const c10::OperatorHandle& op, torch::jit::Stack* st
   const c10::FunctionSchema& schema = op.schema();
   const size_t first = stack->size() - schema.arguments().size();
   c10::IValue& argument = (*stack)[first + generator_argument(schema)];
-  if (argument.isNone() && random_of_this_thread != nullptr) {
+  ReplicaRandom* const random = argument.isNone() ? random_of_replica() : nullptr;
+  if (random != nullptr) {
     const auto arguments = at::ArrayRef<c10::IValue>(*stack).slice(first);
-    argument = random_of_this_thread->generator(device_of_call(schema, arguments));
+    argument = random->generator(device_of_call(schema, arguments));
   }
   op.callBoxed(stack);
 }
@@ -57,9 +65,9 @@ void dropout_with_replica_generator(const c10::OperatorHandle& op, torch::jit::S
   const at::Tensor input = arguments[0].toTensor();
   const double p = arguments[1].toDouble();
   const bool train = arguments[2].isNone() || arguments[2].toBool();
-  if (random_of_this_thread == nullptr || !train || input.is_cpu()) return op.callBoxed(stack);
-  const at::Tensor mask =
-      at::empty_like(input, at::kBool).bernoulli_(1 - p, random_of_this_thread->generator(input.device()));
+  ReplicaRandom* const random = random_of_replica();
+  if (random == nullptr || !train || input.is_cpu()) return op.callBoxed(stack);
+  const at::Tensor mask = at::empty_like(input, at::kBool).bernoulli_(1 - p, random->generator(input.device()));
   const at::Tensor kept = input * mask.to(input.scalar_type()).mul_(p < 1 ? 1 / (1 - p) : 0.0);
   torch::jit::drop(stack, 3);
   torch::jit::push(stack, kept, mask);
@@ -102,7 +110,7 @@ class DefaultGenerator final : public at::CPUGeneratorImpl {
 
   void set_current_seed(uint64_t seed) override {
     seedings.fetch_add(1, std::memory_order_relaxed);
-    if (random_of_this_thread != nullptr) return random_of_this_thread->set_seed(seed);
+    if (ReplicaRandom* const random = random_of_replica()) return random->set_seed(seed);
     CPUGeneratorImpl::set_current_seed(seed);
   }
 };
@@ -174,7 +182,7 @@ void ReplicaRandom::set_seed(uint64_t seed) {
   generators_.clear();
 }
 
-ReplicaRandom* ReplicaRandom::current() { return random_of_this_thread; }
+ReplicaRandom* ReplicaRandom::current() { return random_of_replica(); }
 
 uint64_t num_seedings() { return seedings.load(std::memory_order_relaxed); }
 

@@ -9,6 +9,7 @@
 #include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/AutogradState.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
 #include <c10/util/thread_name.h>
 
@@ -75,17 +76,34 @@ class AutocastCacheGuard {
   bool is_on_;
 };
 
-class AutogradStateGuard {
+/// Restores the modes of the calling thread: gradients, inference and autocast, as its function may have set them.
+class ModesGuard {
  public:
-  AutogradStateGuard() : before_(c10::AutogradState::get_tls_state()) {
-    auto state = before_;
+  explicit ModesGuard(bool keeps_backward)
+      : autograd_(c10::AutogradState::get_tls_state()), keys_(c10::impl::tls_local_dispatch_key_set()) {
+    if (!keeps_backward) return;
+    auto state = autograd_;
     keep_backward_on_this_thread(state);
     c10::AutogradState::set_tls_state(state);
   }
-  ~AutogradStateGuard() { c10::AutogradState::set_tls_state(before_); }
+  ~ModesGuard() {
+    c10::AutogradState::set_tls_state(autograd_);
+    c10::impl::_force_tls_local_dispatch_key_set(keys_);
+    restore_dtype(at::kCPU, autocast_cpu_);
+    restore_dtype(at::kCUDA, autocast_gpu_);
+  }
+  ModesGuard(const ModesGuard&) = delete;
+  ModesGuard& operator=(const ModesGuard&) = delete;
 
  private:
-  c10::AutogradState before_;
+  static void restore_dtype(c10::DeviceType kind, at::ScalarType dtype) {
+    if (detail::autocast_dtype(kind) != dtype) detail::set_autocast_dtype(kind, dtype);
+  }
+
+  const c10::AutogradState autograd_;
+  const c10::impl::LocalDispatchKeySet keys_;
+  const at::ScalarType autocast_cpu_ = detail::autocast_dtype(at::kCPU);
+  const at::ScalarType autocast_gpu_ = detail::autocast_dtype(at::kCUDA);
 };
 
 }  // namespace
@@ -177,12 +195,9 @@ struct ReplicaThreads::State {
       ReplicaStream::Scope stream(streams[replica]);
       const AutocastCacheGuard autocast;
       ThreadShare threads(devices[replica].is_cpu() ? share : num_hardware_threads());
+      const ModesGuard modes(/*keeps_backward=*/several);
       std::optional<ReplicaRandom> random;
-      std::optional<AutogradStateGuard> autograd;
-      if (several) {
-        random.emplace(seed, first_replica + replica);
-        autograd.emplace();
-      }
+      if (several) random.emplace(seed, first_replica + replica);
       (*body)(replica);
     } catch (...) {
       error = std::current_exception();

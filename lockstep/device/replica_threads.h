@@ -28,8 +28,8 @@ namespace detail {
 /// Replica 0 runs on the thread that calls `run`, every other one on a persistent thread of its own: so two replicas on
 /// two cores are two threads, and an empty run costs about one message between cores. Each replica has its
 /// device, its stream, its share of the cores and its random numbers; grad mode, inference mode, autocast and all other
-/// thread-local state of LibTorch are the caller's. Casts of weights that autocast has stored are dropped after the
-/// run.
+/// thread-local state of LibTorch are the caller's. What a replica sets of them ends with its run. Casts of weights
+/// that autocast has stored are dropped after the run.
 ///
 /// Calls from several threads are serialised.
 class LOCKSTEP_API ReplicaThreads {

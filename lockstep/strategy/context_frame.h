@@ -2,8 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "lockstep/api.h"
+#include "lockstep/device/carried_state.h"
 #include "lockstep/value/replica_position.h"
 
 /// Internal: each thread's stack of entered contexts, the innermost last.
@@ -25,7 +28,8 @@ struct ContextFrame {
   bool is_default = false;
 };
 
-/// Returns the innermost frame of the calling thread, or null if no context is entered.
+/// Returns the innermost frame of the calling thread, or of the thread that it runs a backward pass for; null if no
+/// context is entered.
 LOCKSTEP_API const ContextFrame* current_frame();
 
 /// Returns the number of frames of the calling thread.
@@ -44,6 +48,25 @@ class LOCKSTEP_API ContextGuard {
 
  private:
   PositionGuard position_;
+};
+
+/// Whether LibTorch may run backward passes of replicas on other threads, which belong to one replica each. Several
+/// replicas on a GPU share such a thread, and run backward passes themselves where LibTorch can do that.
+bool runs_backward_elsewhere(const StrategyImpl& strategy);
+
+/// Lets the innermost context of a thread hold on the threads on which LibTorch runs backward passes for it, during its
+/// lifetime. Made where the context of a replica or of a merge function is complete.
+class ContextCarrier {
+ public:
+  /// `device_name` is the name of the replica's device, null for a merge function. No effect unless `on`.
+  ContextCarrier(bool on, const std::string* device_name);
+  ContextCarrier(const ContextCarrier&) = delete;
+  ContextCarrier& operator=(const ContextCarrier&) = delete;
+
+ private:
+  const ContextFrame frame_;
+  const ReplicaPosition position_;
+  std::optional<CarriedStateScope> carried_;
 };
 
 }  // namespace lockstep::detail

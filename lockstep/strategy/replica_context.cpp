@@ -3,6 +3,7 @@
 #include "lockstep/device/device_scope.h"
 #include "lockstep/strategy/context_frame.h"
 #include "lockstep/strategy/reduce/replica_collectives.h"
+#include "lockstep/strategy/reduce/tree_reduce.h"
 #include "lockstep/strategy/strategy_impl.h"
 
 namespace lockstep {
@@ -57,7 +58,12 @@ std::vector<at::Tensor> ReplicaContext::all_gather_tensors(std::vector<at::Tenso
 
 IndexedSlices ReplicaContext::all_reduce_slices(ReduceOp op, const IndexedSlices& slices,
                                                 const CommunicationOptions& options) const {
-  return detail::all_reduce(*strategy_, replica_, op, slices, options);
+  IndexedSlices all = detail::all_reduce(*strategy_, replica_, op, slices, options);
+  if (strategy_->num_replicas_in_sync() > 1) return all;
+  all.indices = all.indices.clone();
+  const bool is_mean = op == ReduceOp::Mean;
+  all.values = is_mean ? detail::divide_for_mean(all.values, 1) : all.values.clone();
+  return all;
 }
 
 }  // namespace lockstep

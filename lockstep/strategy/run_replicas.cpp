@@ -97,7 +97,12 @@ bool distributes_values(const StrategyImpl& strategy) { return strategy.distribu
 
 void merge_rendezvous(StrategyImpl& strategy, int replica, const char* step, void* mine, const std::type_info& type,
                       c10::function_ref<void(c10::ArrayRef<void*>)> use, std::chrono::milliseconds timeout) {
-  strategy.before_merge(replica);
+  if (timeout != kUntilMerged) {
+    strategy.before_merge(replica);
+  } else if (replica == 0) {
+    // What the merge function has recorded. The other replicas wait; it may run the strategy on their devices.
+    for (int other = 0; other < strategy.num_local_replicas(); ++other) strategy.before_merge(other);
+  }
   comm::CollectiveCall call;
   call.operation = step;
   call.payload = mine;
@@ -115,6 +120,7 @@ void call_in_merge_context(StrategyImpl& strategy, c10::function_ref<void()> mer
   const ContextGuard context({&strategy, -1, depth, 0, strategy.is_default()});
   // A merge function belongs to no replica.
   const Placement none(std::nullopt);
+  const ContextCarrier carrier(runs_backward_elsewhere(strategy), nullptr);
   merge();
 }
 

@@ -74,6 +74,12 @@ void check_not_beside_replicas(const StrategyImpl* strategy, const char* what, c
       "them: a thread that a replica starts does not belong to it, and would get what belongs to replica 0; ", instead);
 }
 
+bool runs_backward_elsewhere(const StrategyImpl& strategy) {
+  const c10::Device device = strategy.devices()[0].torch_device;
+  if (device.is_cpu()) return false;
+  return device.type() == c10::DeviceType::XLA || strategy.num_local_replicas() == 1;
+}
+
 StrategyImpl::Team::Team(const StrategyImpl& strategy, int depth, const Team* outer)
     : rendezvous(std::make_shared<comm::Rendezvous>(strategy.num_local_replicas())),
       groups(comm::make_local_groups(rendezvous)),
@@ -240,6 +246,7 @@ void StrategyImpl::start_team(Team& team, int depth, c10::function_ref<void(int)
         const comm::SharedAllocation allocation(workers_ && workers_->shares_memory());
         const comm::OutsideChangesScope changes(outside_changes_);
         const TableLookups lookups(devices_[replica].torch_device.is_cpu());
+        const ContextCarrier carrier(runs_backward_elsewhere(*this), &devices_[replica].name);
         for (const auto& observer : watching) observer->begin_replica(replica);
         comm::CallSite::forget_latest();
         body(replica);

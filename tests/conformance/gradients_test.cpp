@@ -398,6 +398,68 @@ TEST_P(GradientsTest, LearningRatesMayChangeInAMergeFunction) {
   EXPECT_EQ(sgd->param_groups()[0].options().get_lr(), 0.05);
 }
 
+TEST_P(GradientsTest, LearningRatesHoldFromTheNextStepOfTheRun) {
+  torch::manual_seed(3);
+  Mlp plain;
+  torch::optim::SGD reference(plain->parameters(), 0.1);
+  torch::manual_seed(3);
+  auto scope = strategy.scope();
+  auto model = module<Mlp>();
+  auto sgd = optimizer<torch::optim::SGD>(model, 0.1);
+  for (int step = 0; step < 3; ++step) {
+    for (const double rate : {0.5, 0.02}) {
+      reference.param_groups()[0].options().set_lr(rate);
+      reference.zero_grad();
+      torch::nll_loss(plain->forward(x), y).backward();
+      reference.step();
+    }
+    run([&](const torch::Tensor& a, const torch::Tensor& b) {
+      for (const double rate : {0.5, 0.02}) {
+        get_replica_context().merge_call([&](const Strategy&) { sgd.set_lr(rate); });
+        sgd.minimize(loss_of(model->forward(a), b));
+      }
+    });
+    expect_equal(model, plain->parameters());
+  }
+}
+
+TEST_P(GradientsTest, StepsWithoutClearingAddUp) {
+  auto scope = strategy.scope();
+  auto model = module<torch::nn::Linear>(torch::nn::LinearOptions(1, 1).bias(false));
+  {
+    const torch::NoGradGuard no_grad;
+    model->weight.zero_();
+  }
+  auto sgd = optimizer<torch::optim::SGD>(model, 1.0);
+  const double sum = named.replicas * (named.replicas + 1) / 2.0;
+  for (const double factor : {1, 3, 6}) {
+    strategy.run([&] {
+      const int id = get_replica_context().replica_id_in_sync_group();
+      model->forward(torch::full({1, 1}, id + 1.0f).to(model->weight.device())).sum().backward();
+      sgd.step();
+    });
+    EXPECT_EQ(model->weight.item<float>(), -factor * sum);
+  }
+  // The same in one run, and in pure steps.
+  strategy.run([&] {
+    const int id = get_replica_context().replica_id_in_sync_group();
+    for (int i = 0; i < 2; ++i) {
+      model->forward(torch::full({1, 1}, id + 1.0f).to(model->weight.device())).sum().backward();
+      sgd.step();
+    }
+  });
+  EXPECT_EQ(model->weight.item<float>(), -15 * sum);
+  auto step = strategy.pure([&] {
+    const int id = get_replica_context().replica_id_in_sync_group();
+    model->forward(torch::full({1, 1}, id + 1.0f).to(model->weight.device())).sum().backward();
+    sgd.step();
+  });
+  for (int i = 6; i < 12; ++i) {
+    step();
+    EXPECT_EQ(model->weight.item<float>(), -i * (i + 1) / 2 * sum);
+  }
+}
+
 TEST_P(GradientsTest, MeanLossesAreReportedOnce) {
   std::vector<std::string> lines;
   log::set_sink([&](log::Level, std::string_view line) { lines.emplace_back(line); });
@@ -464,7 +526,8 @@ TEST_P(GradientsTest, LearningRatesChangeBetweenRuns) {
       "no error");
 }
 
-INSTANTIATE_TEST_SUITE_P(Strategies, GradientsTest, ::testing::ValuesIn(all_strategies({{2, 1}})), strategy_name);
+INSTANTIATE_TEST_SUITE_P(Strategies, GradientsTest, ::testing::ValuesIn(all_strategies({{1, 1}, {2, 1}})),
+                         strategy_name);
 
 }  // namespace
 }  // namespace lockstep::conformance

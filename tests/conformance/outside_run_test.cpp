@@ -158,6 +158,39 @@ TEST_P(OutsideRunTest, WeightsAreLoadedBeforeOrAfterTheOptimizerIsMade) {
   }
 }
 
+TEST_P(OutsideRunTest, WeightsAreLoadedIntoTheModuleItself) {
+  torch::manual_seed(11);
+  Mlp source;
+  std::stringstream file;
+  torch::save(source, file);
+  for (const bool broadcasts : {true, false}) {
+    torch::manual_seed(3);
+    Mlp plain;
+    torch::optim::Adam reference(plain->parameters(), 0.1);
+    torch::manual_seed(3);
+    auto scope = strategy.scope();
+    auto model = module<Mlp>();
+    auto adam = optimizer<torch::optim::Adam>(model, 0.1);
+    for (int step = 0; step < 2; ++step) {
+      std::stringstream copy(file.str()), other(file.str());
+      torch::load(plain, copy);
+      torch::serialize::InputArchive archive;
+      archive.load_from(other);
+      const bool loads_all = step > 0 && named.name.rfind("Central", 0) != 0;
+      for (int i = 0; i < (loads_all ? named.local : 1); ++i) model.replica(i).load(archive);
+      if (broadcasts) model.broadcast();
+      reference.zero_grad();
+      torch::nll_loss(plain->forward(x), y).backward();
+      reference.step();
+      run([&](const torch::Tensor& a, const torch::Tensor& b) { adam.minimize(loss(model, a, b)); });
+    }
+    expect_equal(model, plain->parameters());
+    for (int i = 0; i < named.local; ++i) {
+      EXPECT_EQ(model.replica(i).first->weight.device().type(), named.device.type());
+    }
+  }
+}
+
 TEST_P(OutsideRunTest, OwnInitializationAndFrozenLayersReachAllReplicas) {
   torch::manual_seed(3);
   Mlp plain;

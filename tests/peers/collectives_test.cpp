@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -21,8 +22,15 @@ class PeerCollectivesTest : public ::testing::TestWithParam<NamedStrategy> {
   /// 1 + 2 + ... + n for n replicas.
   double sum_of_ids() const { return named.replicas * (named.replicas + 1) / 2.0; }
 
+  /// Complex tensors stay on the CPU in traced replicas.
+  c10::Device device_for(at::ScalarType dtype) const {
+    return named.is_traced() && at::isComplexType(dtype) ? c10::Device(at::kCPU) : named.device;
+  }
+
   torch::Tensor filled(at::IntArrayRef sizes, double value, at::ScalarType dtype) const {
-    return torch::full(sizes, value, torch::kDouble).to(dtype).to(named.device);
+    return torch::full(sizes, value, torch::TensorOptions(torch::kDouble).device(torch::kCPU))
+        .to(dtype)
+        .to(device_for(dtype));
   }
 
   static std::vector<std::vector<int64_t>> shapes() { return {{}, {17}, {5, 3}, {2, 3, 4}, {0}, {3, 0}}; }
@@ -36,10 +44,7 @@ class PeerCollectivesTest : public ::testing::TestWithParam<NamedStrategy> {
     if (named.is_traced()) return {at::kBFloat16, at::kFloat};
     return {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble};
   }
-  std::vector<at::ScalarType> complexes() const {
-    if (named.is_traced()) return {};
-    return {at::kComplexFloat, at::kComplexDouble};
-  }
+  static std::vector<at::ScalarType> complexes() { return {at::kComplexFloat, at::kComplexDouble}; }
 
   /// Reduces a tensor of each shape, alone and all in one call, and leaves the arguments as they are.
   void expect_reduced(ReduceOp op, at::ScalarType dtype, double wanted) const {
@@ -49,13 +54,24 @@ class PeerCollectivesTest : public ::testing::TestWithParam<NamedStrategy> {
       const auto together = get_replica_context().all_reduce(op, own);
       for (size_t i = 0; i < own.size(); ++i) {
         const auto alone = named.is_traced() ? together[i] : get_replica_context().all_reduce(op, own[i]);
-        const auto expected = torch::full(shapes()[i], wanted, torch::kDouble).to(alone.scalar_type());
+        const auto on_cpu = torch::TensorOptions(torch::kDouble).device(torch::kCPU);
+        const auto expected = torch::full(shapes()[i], wanted, on_cpu).to(alone.scalar_type());
         EXPECT_TRUE(torch::equal(alone.cpu(), expected.cpu())) << op << " of " << dtype << " gave " << alone;
         EXPECT_TRUE(torch::equal(together[i].cpu(), expected.cpu()))
             << op << " of " << dtype << " gave " << together[i];
         EXPECT_TRUE(torch::equal(own[i].cpu(), filled(shapes()[i], own_id() + 1, dtype).cpu())) << "it was written to";
       }
     });
+  }
+
+  template <class F>
+  static std::string error_of(const F& function) {
+    try {
+      function();
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+    return "no error";
   }
 
   NamedStrategy named = GetParam();
@@ -85,8 +101,6 @@ TEST_P(PeerCollectivesTest, MinimaAndMaximaOfEveryDtypeAndShape) {
 }
 
 TEST_P(PeerCollectivesTest, ComplexNumbersHaveNoMinimum) {
-  if (named.is_traced()) GTEST_SKIP() << "complex tensors stay on the CPU in traced replicas";
-  if (named.replicas == 1) GTEST_SKIP() << "one replica";
   strategy.run([&] {
     for (const ReduceOp op : {ReduceOp::Min, ReduceOp::Max}) {
       EXPECT_THROW(get_replica_context().all_reduce(op, filled({2}, 1, at::kComplexFloat)), c10::TypeError);
@@ -120,10 +134,9 @@ TEST_P(PeerCollectivesTest, ViewsAreReducedByTheirValues) {
 }
 
 TEST_P(PeerCollectivesTest, ConjugateAndNegativeViewsAreReducedByTheirValues) {
-  if (named.is_traced()) GTEST_SKIP() << "complex tensors stay on the CPU in traced replicas";
   const auto numbers = torch::complex(torch::arange(3, torch::kDouble), torch::ones({3}, torch::kDouble));
   strategy.run([&] {
-    const auto own = (numbers * (own_id() + 1)).to(named.device);
+    const auto own = (numbers * (own_id() + 1)).to(device_for(at::kComplexDouble));
     const auto conjugate = own.conj();
     const auto negative = torch::imag(conjugate);
     const auto sums = get_replica_context().all_reduce("sum", std::vector<torch::Tensor>{negative});
@@ -132,6 +145,30 @@ TEST_P(PeerCollectivesTest, ConjugateAndNegativeViewsAreReducedByTheirValues) {
     EXPECT_TRUE(torch::equal(sum.cpu(), (numbers * sum_of_ids()).conj().resolve_conj().cpu())) << sum;
     const auto gathered = get_replica_context().all_gather(conjugate, 0);
     EXPECT_TRUE(torch::equal(gathered.narrow(0, 3 * own_id(), 3).cpu(), own.cpu().conj().resolve_conj())) << gathered;
+  });
+}
+
+TEST_P(PeerCollectivesTest, XlaDevicesHaveNoComplexNumbers) {
+  if (!named.is_traced()) GTEST_SKIP() << "replicas are not traced";
+  strategy.run([&] {
+    const auto complex = torch::ones({2}, torch::TensorOptions(torch::kComplexFloat).device(torch::kCPU));
+    EXPECT_THAT(error_of([&] { complex.to(named.device); }), ::testing::HasSubstr("ComplexFloat"));
+  });
+}
+
+TEST_P(PeerCollectivesTest, SumsOfSparseTensors) {
+  strategy.run([&] {
+    const auto on_cpu = torch::TensorOptions(torch::kDouble).device(torch::kCPU);
+    const auto rows = torch::full({1, 3}, own_id() + 1, on_cpu);
+    const auto indices = torch::full({1, 1}, own_id() % 2, on_cpu.dtype(torch::kLong));
+    const auto own = torch::sparse_coo_tensor(indices, rows, {2, 3}, on_cpu);
+    if (named.is_traced()) {
+      EXPECT_THAT(error_of([&] { own.to(named.device).sum().item<double>(); }), ::testing::Ne("no error"));
+    }
+    const auto sum = get_replica_context().all_reduce("sum", named.is_traced() ? own : own.to(named.device));
+    auto wanted = torch::zeros({2, 3}, on_cpu);
+    for (int i = 0; i < named.replicas; ++i) wanted[i % 2] += i + 1;
+    EXPECT_TRUE(torch::equal(sum.to_dense().cpu(), wanted)) << sum;
   });
 }
 
@@ -151,8 +188,14 @@ TEST_P(PeerCollectivesTest, GathersEveryDtypeAndShape) {
 }
 
 TEST_P(PeerCollectivesTest, GathersRowsOfAnyNumber) {
-  if (named.is_traced()) GTEST_SKIP() << "replicas are traced with equal shapes";
   const auto rows = [](int id) { return std::vector<int64_t>{17, 0, 5, 12, 1, 23, 2, 0}[id % 8]; };
+  if (named.is_traced() && named.replicas > 1) {
+    const auto error = error_of([&] {
+      strategy.run([&] { get_replica_context().all_gather(filled({rows(own_id()), 3}, 1, at::kFloat), 0); });
+    });
+    EXPECT_THAT(error, ::testing::HasSubstr("tensors of the same number, dtype and shape"));
+    return;
+  }
   strategy.run([&] {
     for (const auto dtype : {at::kHalf, at::kLong, at::kBool, at::kDouble}) {
       const auto gathered = get_replica_context().all_gather(filled({rows(own_id()), 3}, own_id() % 2, dtype), 0);
@@ -179,7 +222,7 @@ TEST_P(PeerCollectivesTest, GradientsOfMeansAndGathers) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Strategies, PeerCollectivesTest, ::testing::ValuesIn(all_strategies(TpuSize{2, 1})),
+INSTANTIATE_TEST_SUITE_P(Strategies, PeerCollectivesTest, ::testing::ValuesIn(all_strategies({{1, 1}, {2, 1}})),
                          strategy_name);
 
 }  // namespace

@@ -40,7 +40,6 @@ struct TwoPathsImpl : torch::nn::Module {
 TORCH_MODULE(TwoPaths);
 
 TEST_P(PeerTrainingTest, PathsThatDifferBetweenReplicas) {
-  if (named.is_traced()) GTEST_SKIP() << "traced replicas compute the same";
   torch::manual_seed(3);
   TwoPaths plain;
   torch::optim::Adam reference(plain->parameters(), 0.1);
@@ -160,7 +159,6 @@ TEST_P(PeerTrainingTest, GradientsTurnedOffAndOnInsideRun) {
 }
 
 TEST_P(PeerTrainingTest, InferenceOfOneReplicaBetweenSteps) {
-  if (named.is_traced()) GTEST_SKIP() << "traced replicas compute the same";
   torch::manual_seed(3);
   Mlp plain;
   torch::optim::SGD reference(plain->parameters(), momentum());

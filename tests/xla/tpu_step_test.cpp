@@ -160,6 +160,70 @@ TEST_F(TpuStepTest, PureStepsSeeWhatIsWrittenBetweenThem) {
   EXPECT_TRUE(torch::equal(v.read_value().cpu(), torch::full({3}, 106.0, kDouble)));
 }
 
+TEST_F(TpuStepTest, GathersWithGradientsAreOneProgram) {
+  const TPUStrategy strategy = make_strategy({2, 1});
+  auto scope = strategy.scope();
+  auto model = module<torch::nn::Linear>(3, 2);
+  const auto sgd = optimizer<torch::optim::SGD>(model, 0.1);
+  auto step = strategy.pure([&](const torch::Tensor& x) {
+    const auto all = get_replica_context().all_gather(model->forward(x), 0);
+    const auto loss = (all.matmul(all.t())).square().sum();
+    sgd.minimize(loss);
+    return loss.detach();
+  });
+  const auto x = split_batch(strategy, torch::randn({4, 3}));
+  for (int i = 0; i < 3; ++i) step(x);
+  EXPECT_TRUE(step.is_replayed()) << step.why_not();
+  const Counters before = counters();
+  strategy.run(
+      [&](const torch::Tensor& own) {
+        const auto all = get_replica_context().all_gather(model->forward(own), 0);
+        sgd.minimize((all.matmul(all.t())).square().sum());
+      },
+      x);
+  EXPECT_EQ(counters().executions - before.executions, 1);
+}
+
+TEST_F(TpuStepTest, PureStepsSayThatReplicasUseOtherResults) {
+  const TPUStrategy strategy = make_strategy({2, 1});
+  auto step = strategy.pure([&](const torch::Tensor& x) {
+    const ReplicaContext context = get_replica_context();
+    const auto sums = context.all_reduce("sum", std::vector<torch::Tensor>{x, x * 10});
+    return sums[context.replica_id_in_sync_group()].clone();
+  });
+  const auto x = split_batch(strategy, torch::ones({2}, kDouble));
+  for (int i = 0; i < 3; ++i) {
+    const auto sums = step(x);
+    EXPECT_EQ(sums[0].item<double>(), 2);
+    EXPECT_EQ(sums[1].item<double>(), 20);
+  }
+  EXPECT_FALSE(step.is_replayed());
+  EXPECT_THAT(step.why_not(), HasSubstr("use the results of collectives differently"));
+}
+
+TEST_F(TpuStepTest, LearningRatesHoldAfterARunThatThrows) {
+  const TPUStrategy strategy = make_strategy({1, 1});
+  auto scope = strategy.scope();
+  auto model = module<torch::nn::Linear>(torch::nn::LinearOptions(1, 1).bias(false));
+  {
+    const torch::NoGradGuard no_grad;
+    model->weight.zero_();
+  }
+  const auto sgd = optimizer<torch::optim::SGD>(model, 1.0);
+  const auto step = [&] { sgd.minimize(model->weight.sum()); };
+  strategy.run(step);
+  EXPECT_EQ(model->weight.item<float>(), -1);
+  EXPECT_THROW(strategy.run([&] {
+    sgd.set_lr(0.25);
+    step();
+    throw std::runtime_error("on purpose");
+  }),
+               std::runtime_error);
+  EXPECT_EQ(model->weight.item<float>(), -1);
+  strategy.run(step);
+  EXPECT_EQ(model->weight.item<float>(), -1.25);
+}
+
 TEST_F(TpuStepTest, DivergingReplicasAreToldWhere) {
   const TPUStrategy strategy = make_strategy({2, 1});
   const auto x = split_batch(strategy, torch::ones({4}, kDouble));

@@ -102,7 +102,7 @@ class LabelledFile final : public NodeIterator {
 
   bool next(Element& element) override {
     if (std::exchange(is_read_, true)) return false;
-    encode(std::tuple{map_whole(path_, "image_folder"), label_, path_}, element);
+    encode(std::tuple{map_or_read(path_, "image_folder"), label_, path_}, element);
     return true;
   }
 

@@ -63,6 +63,8 @@ struct ModuleReplicas::State final : RunObserver, UpdateObserver {
   std::vector<std::vector<std::shared_ptr<Module>>> submodules;
   /// Null for one replica, unless its parameters are stored elsewhere.
   std::unique_ptr<ModuleChanges> changes;
+  /// Without `changes`: the tensors of the module that were made on the strategy's device, if that is no CPU.
+  std::vector<at::Tensor> on_device;
   /// Null for one replica, and where parameters are stored once.
   std::unique_ptr<ModuleWrites> writes;
   /// Null for one replica.
@@ -105,8 +107,17 @@ struct ModuleReplicas::State final : RunObserver, UpdateObserver {
     return strategy->num_workers() == 1 ? 0 : outside_changes ^ (modes == first_modes ? 0 : modes);
   }
 
+  /// Loading a file into the module itself replaces memory by that of the device which the file names.
+  void return_to_device() {
+    const c10::Device device = strategy->devices()[0].torch_device;
+    const at::NoGradGuard no_grad;
+    for (at::Tensor& tensor : on_device) {
+      if (tensor.device() != device) tensor.set_data(tensor.to(device));
+    }
+  }
+
   void carry_changes() {
-    if (!changes) return;
+    if (!changes) return return_to_device();
     if (const uint64_t change = changes->carry(); change != 0) outside_changes = (outside_changes ^ change) * 1000003;
     if (!buffers) return;
     for (const size_t buffer : changes->carried_buffers()) buffers->set_equal(buffer);
@@ -180,6 +191,16 @@ ModuleReplicas::ModuleReplicas(const Factory& factory) : state_(std::make_shared
     state_->changes = std::make_unique<ModuleChanges>(strategy, state_->modules, state_->central);
     state_->changes->set_keeps_own(
         [buffers = state_->buffers.get()](size_t buffer) { return buffers != nullptr && buffers->keeps_own(buffer); });
+  }
+  if (!state_->changes && !strategy.is_default()) {
+    const c10::Device device = strategy.devices()[0].torch_device;
+    const auto add = [&](const std::vector<at::Tensor>& tensors) {
+      for (const at::Tensor& tensor : tensors) {
+        if (!device.is_cpu() && tensor.device() == device) state_->on_device.push_back(tensor);
+      }
+    };
+    add(state_->modules[0]->parameters());
+    add(state_->modules[0]->buffers());
   }
   if (is_central) {
     state_->stored_writes = std::make_unique<StoredParameterWrites>(strategy, state_->modules, state_->central);
@@ -267,8 +288,7 @@ void ModuleReplicas::load(torch::serialize::InputArchive& archive) {
 }
 
 void ModuleReplicas::synchronize() {
-  if (!state_->changes) return;
-  state_->changes->check_structure();
+  if (state_->changes) state_->changes->check_structure();
   state_->carry_changes();
 }
 

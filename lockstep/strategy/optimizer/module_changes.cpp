@@ -79,6 +79,7 @@ ModuleChanges::ModuleChanges(const StrategyImpl& strategy, const Modules& module
 uint64_t ModuleChanges::carry() {
   uint64_t hash = 0;
   carried_buffers_.clear();
+  if (central_.empty() && !strategy_.devices()[0].torch_device.is_cpu()) return_others_to_devices();
   for (size_t i = 0; i < tracked_.size(); ++i) {
     const bool is_changed = tracked_[i].is_changed();
     if (!is_changed && (!carries_all_ || keeps_own(i))) continue;
@@ -94,6 +95,16 @@ uint64_t ModuleChanges::carry() {
   }
   carries_all_ = false;
   return hash;
+}
+
+void ModuleChanges::return_others_to_devices() const {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < others_.size(); ++i) {
+    const c10::Device device = strategy_.devices()[i + 1].torch_device;
+    for (const at::Tensor& tensor : others_[i]) {
+      if (tensor.device() != device) tensor.set_data(tensor.to(device));
+    }
+  }
 }
 
 bool ModuleChanges::keeps_own(size_t index) const {

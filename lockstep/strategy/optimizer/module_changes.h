@@ -67,6 +67,8 @@ class ModuleChanges {
 
   /// Whether replicas have values of their own, which are left as they are.
   bool keeps_own(size_t index) const;
+  /// A program that loads a file into every replica replaces their memory, as it does on the first one.
+  void return_others_to_devices() const;
   void carry_to_central(size_t index);
   void carry_to_replicas(size_t index) const;
   uint64_t hash_of(size_t index) const;

@@ -101,6 +101,14 @@ std::vector<int64_t> offsets_of_own_parts(const CollectiveState& state, std::vec
   return {before.data_ptr<int64_t>(), before.data_ptr<int64_t>() + before.numel()};
 }
 
+/// Returns `length` rows along `axis`. Where replicas are compiled as one program, each has another offset, so it is a
+/// number of the program, not a part of its text.
+at::Tensor own_part(const at::Tensor& whole, int64_t axis, int64_t offset, int64_t length) {
+  if (!whole.device().is_xla()) return whole.narrow(axis, offset, length);
+  const auto integers = at::TensorOptions(at::kLong).device(whole.device());
+  return whole.index_select(axis, at::arange(length, integers) + offset);
+}
+
 struct AllGatherFunction : torch::autograd::Function<AllGatherFunction> {
   static variable_list forward(AutogradContext* ctx, const StatePtr& state, int64_t axis, at::TensorList inputs) {
     at::AutoDispatchBelowADInplaceOrView below;
@@ -119,7 +127,9 @@ struct AllGatherFunction : torch::autograd::Function<AllGatherFunction> {
     const auto lengths = ctx->saved_data["lengths"].toIntVector();
     const auto sums = differentiable_all_reduce(saved(*ctx), ReduceOp::Sum, gradients);
     variable_list result{at::Tensor(), at::Tensor()};
-    for (size_t i = 0; i < sums.size(); ++i) result.push_back(sums[i].narrow(axis, offsets[i], lengths[i]));
+    for (size_t i = 0; i < sums.size(); ++i) {
+      result.push_back(own_part(sums[i], axis, offsets[i], lengths[i]));
+    }
     return result;
   }
 };
@@ -148,7 +158,6 @@ std::vector<at::Tensor> all_reduce(const StrategyImpl& strategy, int replica, Re
                                    std::vector<at::Tensor> tensors, const CommunicationOptions& given) {
   given.validate();
   check_defined("all_reduce", strategy, replica, tensors);
-  if (strategy.num_replicas_in_sync() == 1) return tensors;
   const comm::Group& group = strategy.group(replica);
   const CommunicationOptions options = merged_options(strategy, given);
   return for_each_device_kind(
@@ -163,7 +172,6 @@ std::vector<at::Tensor> all_gather(const StrategyImpl& strategy, int replica, st
                                    int64_t axis, const CommunicationOptions& given) {
   given.validate();
   check_defined("all_gather", strategy, replica, tensors);
-  if (strategy.num_replicas_in_sync() == 1) return tensors;
   for (const at::Tensor& tensor : tensors) {
     LOCKSTEP_CHECK_VALUE(tensor.dim() > 0, "[all_gather] scalars cannot be concatenated: rank=0; reshape them first");
     LOCKSTEP_CHECK_VALUE(axis >= -tensor.dim() && axis < tensor.dim(), "[all_gather] the axis must be in [",

@@ -13,7 +13,7 @@ namespace lockstep::detail {
 
 class StrategyImpl;
 
-/// Reduces each tensor over all replicas. Gradients flow through sums and means.
+/// Reduces each tensor over all replicas into a new one, also for one replica. Gradients flow through sums and means.
 std::vector<at::Tensor> all_reduce(const StrategyImpl& strategy, int replica, ReduceOp op,
                                    std::vector<at::Tensor> tensors, const CommunicationOptions& options = {});
 
@@ -21,7 +21,8 @@ std::vector<at::Tensor> all_reduce(const StrategyImpl& strategy, int replica, Re
 std::vector<at::Tensor> all_gather(const StrategyImpl& strategy, int replica, std::vector<at::Tensor> tensors,
                                    int64_t axis, const CommunicationOptions& options = {});
 
-/// Returns the rows of all replicas, in replica order; for the mean divided by the number of replicas.
+/// Returns the rows of all replicas, in replica order; for the mean divided by the number of replicas. Those of one
+/// replica are returned as they are.
 IndexedSlices all_reduce(const StrategyImpl& strategy, int replica, ReduceOp op, const IndexedSlices& slices,
                          const CommunicationOptions& options = {});
 

@@ -1,5 +1,9 @@
 #include "lockstep/strategy/tpu/traced_group.h"
 
+#include <chrono>
+#include <string>
+#include <string_view>
+
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -25,11 +29,9 @@ class TracedGroup final : public comm::GroupImpl {
 
   void do_all_reduce(at::TensorList inputs, at::TensorList outputs, ReduceOp op,
                      const CommunicationOptions& options) override {
-    const auto reduced = is_traced(inputs)
-                             ? traced(
-                                   "all_reduce", [&](const at::Tensor& t) { return all_reduced(t, op); }, inputs)
-                             : host_.all_reduce(inputs, op, options);
-    copy(reduced, outputs);
+    if (!is_traced(inputs)) return copy(host_.all_reduce(inputs, op, options), outputs);
+    const auto reduce = [&](const at::Tensor& t) { return all_reduced(t, op); };
+    copy(traced(reduce, inputs, "all_reduce", op.name(), options), outputs);
   }
 
   std::vector<at::Tensor> do_all_reduce_sparse(at::TensorList inputs, ReduceOp op,
@@ -39,30 +41,31 @@ class TracedGroup final : public comm::GroupImpl {
 
   void do_reduce(at::TensorList inputs, at::TensorList outputs, ReduceOp op, int root,
                  const CommunicationOptions& options) override {
-    const auto reduced = is_traced(inputs)
-                             ? traced(
-                                   "reduce", [&](const at::Tensor& t) { return all_reduced(t, op); }, inputs)
-                             : host_.reduce(inputs, root, op, options);
+    const auto reduce = [&](const at::Tensor& t) { return all_reduced(t, op); };
+    const auto reduced = is_traced(inputs) ? traced(reduce, inputs, "reduce", c10::str(op, ", root ", root), options)
+                                           : host_.reduce(inputs, root, op, options);
     if (rank() == root) copy(reduced, outputs);
   }
 
   void do_broadcast(at::TensorList inputs, at::TensorList outputs, int root,
                     const CommunicationOptions& options) override {
+    if (!is_traced(inputs)) return copy(host_.broadcast(inputs, root, options), outputs);
     const auto from_root = [&](const at::Tensor& t) { return xla::broadcast_from(t, root, size()); };
-    copy(is_traced(inputs) ? traced("broadcast", from_root, inputs) : host_.broadcast(inputs, root, options), outputs);
+    copy(traced(from_root, inputs, "broadcast", c10::str("root ", root), options), outputs);
   }
 
   std::vector<at::Tensor> do_all_gather(at::TensorList inputs, int64_t dim,
                                         const CommunicationOptions& options) override {
     if (!is_traced(inputs)) return host_.all_gather(inputs, dim, options);
-    return traced(
-        "all_gather", [&](const at::Tensor& t) { return xla::all_gathered(t, dim, size()); }, inputs);
+    const auto gather = [&](const at::Tensor& t) { return xla::all_gathered(t, dim, size()); };
+    return traced(gather, inputs, "all_gather", c10::str("dim ", dim), options);
   }
 
   std::vector<at::Tensor> do_gather(at::TensorList inputs, int64_t dim, int root,
                                     const CommunicationOptions& options) override {
     if (!is_traced(inputs)) return host_.gather(inputs, dim, root, options);
-    auto gathered = do_all_gather(inputs, dim, options);
+    const auto gather = [&](const at::Tensor& t) { return xla::all_gathered(t, dim, size()); };
+    auto gathered = traced(gather, inputs, "gather", c10::str("dim ", dim, ", root ", root), options);
     return rank() == root ? gathered : std::vector<at::Tensor>{};
   }
 
@@ -72,7 +75,8 @@ class TracedGroup final : public comm::GroupImpl {
     // The index of the share is an input of the program, so that all replicas have the same program.
     const auto share = comm::row_share(input.size(0), rank(), size());
     const at::Tensor rows = at::arange(share.count, input.options().dtype(at::kLong)) + share.begin;
-    copy({all_reduced(input, op).index_select(0, rows)}, output);
+    const auto reduce = [&](const at::Tensor& t) { return all_reduced(t, op).index_select(0, rows); };
+    copy(traced(reduce, input, "reduce_scatter", op.name(), options), output);
   }
 
   void do_barrier(const CommunicationOptions& options) override { host_.barrier(options); }
@@ -80,14 +84,19 @@ class TracedGroup final : public comm::GroupImpl {
  private:
   at::Tensor all_reduced(const at::Tensor& tensor, ReduceOp op) const { return xla::all_reduced(tensor, op, size()); }
 
+  /// Applies a collective to each tensor, and notes the call with what replicas must agree on.
   template <class F>
-  static std::vector<at::Tensor> traced(const char* operation, F&& function, at::TensorList inputs) {
-    const auto owner = comm::CollectiveOwner::current();
+  static std::vector<at::Tensor> traced(F&& collective, at::TensorList inputs, const char* operation,
+                                        std::string_view agreed, const CommunicationOptions& options) {
     if (const xla::LazyStorage* storage = xla::storage_of(inputs[0])) {
-      storage->device().note_collective(owner.kind.empty() ? operation : c10::str(owner));
+      const auto owner = comm::CollectiveOwner::current();
+      const std::string purpose = owner.kind.empty() ? "" : c10::str(owner, ", ");
+      xla::CollectiveNote note{c10::str(operation, "(", purpose, agreed, ")"), options.timeout()};
+      if (note.timeout.count() > 0) note.made = std::chrono::steady_clock::now();
+      storage->device().note_collective(std::move(note));
     }
     std::vector<at::Tensor> results;
-    for (const at::Tensor& input : inputs) results.push_back(function(input));
+    for (const at::Tensor& input : inputs) results.push_back(collective(input));
     return results;
   }
 

@@ -75,7 +75,8 @@ at::Tensor Variable::value() const {
   const comm::CollectiveOwnerScope owner(impl_->owner("value"));
   if (impl_->central) return impl_->is_in_replica() ? impl_->seen()[current_position().replica] : impl_->components[0];
   const int component = impl_->current_component("value");
-  const bool sync = sync_on_read_depth > 0 && impl_->on_read() && current_position().kind == PositionKind::Replica;
+  const bool sync = sync_on_read_depth > 0 && impl_->on_read() && current_position().kind == PositionKind::Replica &&
+                    impl_->strategy->num_replicas_in_sync() > 1;
   if (sync && impl_->options.aggregation != VariableAggregation::OnlyFirstReplica) {
     return detail::all_reduce(*impl_->strategy, component, aggregation_op(*impl_),
                               std::vector{impl_->components[component]})[0];

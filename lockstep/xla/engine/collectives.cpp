@@ -1,5 +1,7 @@
 #include "lockstep/xla/engine/collectives.h"
 
+#include <limits>
+
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -47,7 +49,30 @@ Combiner combiner_of(ReduceOp op, Dtype dtype) {
 Value numbered(Value collective, XlaDevice& device) {
   collective->ordinal = device.next_collective();
   device.note(current_origin());
+  device.open_collective(collective);
   return collective;
+}
+
+/// Plugins differ in what the maximum of a number and NaN is over replicas, so the collective gets numbers only, and
+/// beside them whether a replica has NaN.
+Value ordered_with_nan(Combiner combiner, const Value& value, int replicas, XlaDevice& device) {
+  Shape one{1};
+  one.append(value->shape.begin(), value->shape.end());
+  const Value is_nan = compare(Comparison::NE, value, value);
+  const double mark = combiner == Combiner::Maximum ? 1 : -1;
+  const Value zeros = fill(0, value->dtype, value->shape);
+  const Value numbers = reshape(select(is_nan, zeros, value), one);
+  const Value marks = reshape(select(is_nan, fill(mark, value->dtype, value->shape), zeros), one);
+  const Value both = numbered(all_reduce(combiner, concatenate({numbers, marks}, 0), replicas), device);
+  const auto part = [&](int64_t index) {
+    Shape begin(both->shape.size(), 0);
+    Shape end = both->shape;
+    begin[0] = index;
+    end[0] = index + 1;
+    return reshape(slice(both, begin, end), value->shape);
+  };
+  const Value any_nan = compare(Comparison::NE, part(1), zeros);
+  return select(any_nan, fill(std::numeric_limits<double>::quiet_NaN(), value->dtype, value->shape), part(0));
 }
 
 at::Tensor annotate_tensor(const at::Tensor& tensor, LayoutPtr layout) {
@@ -83,7 +108,10 @@ at::Tensor all_reduced(const at::Tensor& tensor, ReduceOp op, int replicas) {
   LOCKSTEP_CHECK_TYPE(op != ReduceOp::Mean || dtype != at::kBool,
                       "[all_reduce] bool has no mean: dtype=bool; convert it to a floating-point type");
   const Combiner combiner = combiner_of(op, wide);
-  Value value = numbered(all_reduce(combiner, convert(read(tensor), wide), replicas), storage.device());
+  const bool has_nan = is_float(wide) && (combiner == Combiner::Minimum || combiner == Combiner::Maximum);
+  Value value = convert(read(tensor), wide);
+  value = has_nan ? ordered_with_nan(combiner, value, replicas, storage.device())
+                  : numbered(all_reduce(combiner, std::move(value), replicas), storage.device());
   if (op == ReduceOp::Mean) value = divide(value, number_like(replicas, value));
   return wrap(is_float(dtype) ? convert(std::move(value), dtype) : value, storage.device());
 }

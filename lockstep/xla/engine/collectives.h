@@ -9,7 +9,8 @@
 /// only `annotated` is recorded for autograd.
 namespace lockstep::xla {
 
-/// Half and bfloat16 are summed in float and rounded once; the mean of integers is floating point.
+/// Half and bfloat16 are summed in float and rounded once; the mean of integers is floating point; the minimum and
+/// maximum of NaN and any number are NaN.
 LOCKSTEP_API at::Tensor all_reduced(const at::Tensor& tensor, ReduceOp op, int replicas);
 /// Along `dim`, in replica order.
 LOCKSTEP_API at::Tensor all_gathered(const at::Tensor& tensor, int64_t dim, int replicas);

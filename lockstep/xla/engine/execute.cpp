@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/xla/engine/launch.h"
+#include "lockstep/xla/engine/matching_collectives.h"
 #include "lockstep/xla/engine/padding.h"
 #include "lockstep/xla/engine/segmented_execution.h"
 #include "lockstep/xla/graph/trace_difference.h"
@@ -42,29 +43,32 @@ void check_same_functions(const PendingWork& first, const PendingWork& other, si
                             replica, " has ", difference.second, "); branch on values by torch::where, not by replica");
 }
 
-/// Throws if replicas made collectives for different purposes: two optimizers of equal shapes have equal graphs.
-void check_same_collectives(const std::vector<PendingWork>& works) {
-  const auto& first = works[0].device().collectives();
-  for (size_t replica = 1; replica < works.size(); ++replica) {
-    const auto& other = works[replica].device().collectives();
-    for (size_t i = 0; i < std::min(first.size(), other.size()); ++i) {
-      LOCKSTEP_CHECK_COLLECTIVE(first[i] == other[i], "[run] all replicas must make the same calls: as collective ", i,
-                                " replica 0 makes ", first[i], ", replica ", replica, " makes ", other[i],
-                                "; make the same collectives in the same order on every replica");
-    }
+/// Why replicas cannot run one program although they call the same functions.
+std::string why_separate(const Trace& first, const Trace& other, const TraceDifference& difference) {
+  for (size_t i = 0; i < std::min(first.arguments.size(), other.arguments.size()); ++i) {
+    if (first.arguments[i]->shape != other.arguments[i]->shape) return "replicas have batches of different sizes";
   }
+  return "replicas compute with different sizes or positions: one has " + difference.first + ", another one " +
+         difference.second;
 }
 
 }  // namespace
 
 void execute_together(std::vector<PendingWork>& works) {
   check_same_collectives(works);
-  if (listener() == nullptr && execute_padded(works)) return;
+  const bool same_collectives = use_same_collectives(works);
+  if (same_collectives && listener() == nullptr && execute_padded(works)) return;
   for (size_t replica = 1; replica < works.size(); ++replica) {
     const auto difference = first_difference(works[0].trace(), works[replica].trace());
-    if (!difference) continue;
-    if (!difference->sizes_only) check_same_functions(works[0], works[replica], replica, *difference);
-    if (listener() != nullptr) listener()->on_separate_execution("replicas have batches of different sizes");
+    if (!difference && same_collectives) continue;
+    if (difference && !difference->sizes_only) {
+      check_same_functions(works[0], works[replica], replica, *difference);
+    }
+    if (listener() != nullptr) {
+      listener()->on_separate_execution(same_collectives
+                                            ? why_separate(works[0].trace(), works[replica].trace(), *difference)
+                                            : "replicas use the results of collectives differently");
+    }
     return execute_in_segments(works);
   }
   if (works[0].empty()) return;

@@ -20,6 +20,7 @@ ReplicaRun::ReplicaRun(std::vector<XlaDevice*> devices, RunSettings settings)
 ReplicaRun::~ReplicaRun() {
   for (size_t replica = 0; replica < devices_.size(); ++replica) {
     XlaDevice& device = *devices_[replica];
+    device.close_collectives();
     std::tie(device.run, device.replica, device.settings) = outer_[replica];
   }
 }
@@ -28,6 +29,7 @@ void ReplicaRun::finish() {
   std::vector<PendingWork> works;
   for (XlaDevice* device : devices_) works.emplace_back(*device);
   execute_together(works);
+  for (XlaDevice* device : devices_) device->close_collectives();
 }
 
 void ReplicaRun::synchronize(int replica) {
@@ -49,18 +51,25 @@ void ReplicaRun::synchronize(int replica) {
     ++round_;
     changed_.notify_all();
   } else {
-    const auto timeout = env::seconds("LOCKSTEP_COLLECTIVE_TIMEOUT");
-    const auto over = [&] { return round_ != round || left_ >= 0; };
-    if (timeout.count() > 0) {
-      LOCKSTEP_CHECK_COLLECTIVE(changed_.wait_for(lock, timeout, over), "[run] replica ", replica, " waited ",
-                                timeout.count() / 1000, " s for the others to read a value: ", arrived_, " of ",
-                                devices_.size(), " have come; set LOCKSTEP_COLLECTIVE_TIMEOUT to wait longer");
-    } else {
-      changed_.wait(lock, over);
-    }
+    wait_for_others(replica, lock, [&] { return round_ != round || left_ >= 0; });
     if (round_ == round) check_all_there();
   }
   if (error_) std::rethrow_exception(error_);
+}
+
+/// Throws if they do not come in time. The run then goes on without this replica, so that no other one waits for it.
+void ReplicaRun::wait_for_others(int replica, std::unique_lock<std::mutex>& lock,
+                                 const std::function<bool()>& is_over) {
+  const auto given = devices_[static_cast<size_t>(replica)]->shortest_timeout();
+  const auto timeout = given.count() > 0 ? given : env::seconds("LOCKSTEP_COLLECTIVE_TIMEOUT");
+  if (timeout.count() == 0) return changed_.wait(lock, is_over);
+  if (changed_.wait_for(lock, timeout, is_over)) return;
+  const size_t arrived = arrived_--;
+  if (left_ < 0) left_ = replica;
+  changed_.notify_all();
+  LOCKSTEP_THROW(CollectiveError, "[run] replica ", replica, " waited ", static_cast<double>(timeout.count()) / 1000,
+                 " s for the others to read a value: ", arrived, " of ", devices_.size(), " have come; set ",
+                 given.count() > 0 ? "timeout_seconds" : "LOCKSTEP_COLLECTIVE_TIMEOUT", " to wait longer");
 }
 
 void ReplicaRun::leave(int replica) {
@@ -87,8 +96,9 @@ void ReplicaDevices::roll_back() const {
 
 void execute_device(XlaDevice& device) {
   PendingWork work(device);
-  if (work.empty()) return;
-  if (work.trace().needs_others) {
+  const bool takes_part = device.run != nullptr && !device.open_collectives().empty();
+  if (work.empty() && !takes_part) return;
+  if (work.trace().needs_others || takes_part) {
     LOCKSTEP_CHECK_CONTEXT(
         device.run != nullptr,
         "[xla] a value was computed with those of other replicas in a run that failed, and is lost: ", "device=",

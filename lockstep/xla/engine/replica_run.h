@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <tuple>
@@ -31,6 +32,8 @@ class LOCKSTEP_API ReplicaRun {
   void finish();
 
  private:
+  void wait_for_others(int replica, std::unique_lock<std::mutex>& lock, const std::function<bool()>& is_over);
+
   std::vector<XlaDevice*> devices_;
   RunSettings settings_;
   std::vector<std::tuple<ReplicaRun*, int, const RunSettings*>> outer_;

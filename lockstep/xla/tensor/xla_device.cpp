@@ -68,6 +68,15 @@ void XlaDevice::roll_back() {
   }
 }
 
+std::chrono::milliseconds XlaDevice::shortest_timeout() const {
+  std::chrono::milliseconds shortest{0};
+  for (size_t i = num_closed_calls_; i < collectives_.size(); ++i) {
+    const auto timeout = collectives_[i].timeout;
+    if (timeout.count() > 0 && (shortest.count() == 0 || timeout < shortest)) shortest = timeout;
+  }
+  return shortest;
+}
+
 XlaDevice& device_of(const std::vector<int>& plugin_devices) {
   Registry& all = registry();
   const std::lock_guard<std::mutex> lock(all.mutex);

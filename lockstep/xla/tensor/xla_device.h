@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -44,6 +45,15 @@ struct Pending {
   std::vector<PendingStorage*> storages;
 };
 
+/// A collective call of a replica, as replicas compare it.
+struct CollectiveNote {
+  /// What is called, and what for: `all_reduce(SUM)`, `all_reduce(step of optimizer 1, SUM)`.
+  std::string call;
+  /// How long the others may take to make the same call, and when this one was made; zero for any time.
+  std::chrono::milliseconds timeout{0};
+  std::chrono::steady_clock::time_point made{};
+};
+
 /// LibTorch's device `xla:k`: the devices of the plugin that compute one replica together, its logical devices. A
 /// tensor there has a buffer on each of them.
 class LOCKSTEP_API XlaDevice {
@@ -78,17 +88,34 @@ class LOCKSTEP_API XlaDevice {
     if (run != nullptr) functions_.push_back(function);
   }
 
-  /// What the program makes the collectives of the run for, such as `step of optimizer 1`: replicas are compared by it.
-  const std::vector<std::string>& collectives() const { return collectives_; }
-  void note_collective(std::string purpose) {
-    if (run != nullptr) collectives_.push_back(std::move(purpose));
+  /// The collective calls of the run: replicas are compared by them.
+  const std::vector<CollectiveNote>& collectives() const { return collectives_; }
+  void note_collective(CollectiveNote note) {
+    if (run != nullptr) collectives_.push_back(std::move(note));
   }
+
+  /// The collectives of the run that have not been executed. A replica takes part in them also if it does not use the
+  /// result.
+  const std::vector<Value>& open_collectives() const { return open_collectives_; }
+  void open_collective(Value collective) {
+    if (run != nullptr) open_collectives_.push_back(std::move(collective));
+  }
+  void close_collectives() {
+    open_collectives_.clear();
+    num_closed_calls_ = collectives_.size();
+  }
+  /// How many of `collectives()` have been executed, or used by nobody.
+  size_t num_closed_calls() const { return num_closed_calls_; }
+  /// The shortest time that a call for open collectives allows the others; zero if none limits it.
+  std::chrono::milliseconds shortest_timeout() const;
 
   /// Restarts the numbering of seeds and collectives.
   void begin_run() {
     num_seeds_ = num_collectives_ = 0;
     functions_.clear();
     collectives_.clear();
+    open_collectives_.clear();
+    num_closed_calls_ = 0;
   }
   int64_t next_seed() { return num_seeds_++; }
   int64_t next_collective() { return num_collectives_++; }
@@ -99,7 +126,9 @@ class LOCKSTEP_API XlaDevice {
   std::mutex mutex_;
   std::vector<PendingStorage*> pending_;
   std::vector<const char*> functions_;
-  std::vector<std::string> collectives_;
+  std::vector<CollectiveNote> collectives_;
+  std::vector<Value> open_collectives_;
+  size_t num_closed_calls_ = 0;
   std::atomic<int64_t> num_seeds_{0};
   std::atomic<int64_t> num_collectives_{0};
 };

@@ -7,7 +7,7 @@ namespace lockstep::data {
 
 at::Tensor read_image(const std::string& path, ImageOptions options) {
   options.name = path;
-  return decode_image(detail::map_whole(path, "read_image"), options);
+  return decode_image(detail::map_or_read(path, "read_image"), options);
 }
 
 }  // namespace lockstep::data

@@ -1,7 +1,10 @@
 #include "lockstep/strategy/optimizer/update/device_optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -179,13 +182,23 @@ std::unique_ptr<DeviceOptimizer> DeviceOptimizer::make(const torch::optim::Optim
 }
 
 void DeviceOptimizer::take_rates(const Groups& options) {
+  if (std::exchange(sent_in_run_, false)) {
+    std::fill(sent_rates_.begin(), sent_rates_.end(), std::numeric_limits<double>::quiet_NaN());
+  }
+  send_rates(options);
+}
+
+bool DeviceOptimizer::send_rates(const Groups& options) {
   const at::NoGradGuard no_grad;
+  bool any = false;
   for (size_t group = 0; group < rates_.size(); ++group) {
     const double rate = options[group].options().get_lr();
     if (sent_rates_[group] == rate) continue;
     rates_[group].copy_(at::scalar_tensor(rate, at::kDouble));
     sent_rates_[group] = rate;
+    any = true;
   }
+  return any;
 }
 
 /// Parameters without a gradient are not updated: from now on their updates are counted apart.
@@ -203,6 +216,7 @@ void DeviceOptimizer::split_cohorts() {
 
 void DeviceOptimizer::step(const Groups& options) {
   const at::NoGradGuard no_grad;
+  if (send_rates(options)) sent_in_run_ = true;
   split_cohorts();
   for (const Cohort& cohort : cohorts_) {
     if (cohort.members.empty() || !parameters_[cohort.members[0]].grad().defined()) continue;

@@ -29,7 +29,7 @@ class DeviceOptimizer {
 
   /// Copies changed learning rates to the device. Outside of a run: it is not part of the step.
   void take_rates(const Groups& options);
-  /// Updates all parameters that have a gradient.
+  /// Updates all parameters that have a gradient. A rate that was changed inside of the run holds from this step on.
   void step(const Groups& options);
   /// Adds the state of the parameters, which have these names.
   virtual void add_state(const std::vector<std::string>& names, HeldTensors& held) const = 0;
@@ -50,11 +50,15 @@ class DeviceOptimizer {
 
  private:
   void split_cohorts();
+  /// Returns whether a rate has changed.
+  bool send_rates(const Groups& options);
 
   std::vector<Cohort> cohorts_;
   /// For each group: the rate on the device, and its value on the host.
   std::vector<at::Tensor> rates_;
   std::vector<double> sent_rates_;
+  /// Whether a step has sent rates since the last run began: if its run failed, they are not on the device.
+  bool sent_in_run_ = false;
 };
 
 /// Returns a hash of the options that are constants of a compiled step, not tensors.

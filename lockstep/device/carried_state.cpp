@@ -1,0 +1,64 @@
+#include "lockstep/device/carried_state.h"
+
+#include <atomic>
+#include <string_view>
+#include <thread>
+#include <type_traits>
+
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+namespace lockstep::detail {
+namespace {
+
+constexpr std::string_view kCarriedName = "lockstep replica";
+
+/// Debug info is the part of LibTorch's thread-local state that programs may add to. Its kinds are small numbers, in
+/// later versions pointers to names.
+template <class Kind>
+Kind kind_of_carried() {
+  if constexpr (std::is_enum_v<Kind>) {
+    return static_cast<Kind>(0xC5);
+  } else {
+    return Kind(&kCarriedName);
+  }
+}
+
+const auto kCarriedKind = kind_of_carried<c10::DebugInfoKind>();
+
+class CarriedInfo final : public c10::DebugInfoBase {
+ public:
+  explicit CarriedInfo(const CarriedState& state) : state_(state), owner_(std::this_thread::get_id()) {}
+
+  /// A task of LibTorch's may outlive the scope.
+  void end() { has_ended_.store(true, std::memory_order_release); }
+
+  const CarriedState* state() const {
+    const bool is_for_others = !has_ended_.load(std::memory_order_acquire) && owner_ != std::this_thread::get_id();
+    return is_for_others ? &state_ : nullptr;
+  }
+
+ private:
+  const CarriedState state_;
+  const std::thread::id owner_;
+  std::atomic<bool> has_ended_{false};
+};
+
+}  // namespace
+
+const CarriedState* carried_state() {
+  const auto* info = static_cast<const CarriedInfo*>(c10::ThreadLocalDebugInfo::get(kCarriedKind));
+  return info == nullptr ? nullptr : info->state();
+}
+
+struct CarriedStateScope::Guard {
+  explicit Guard(const CarriedState& state) : info(std::make_shared<CarriedInfo>(state)), set(kCarriedKind, info) {}
+
+  std::shared_ptr<CarriedInfo> info;
+  c10::DebugInfoGuard set;
+};
+
+CarriedStateScope::CarriedStateScope(const CarriedState& state) : guard_(std::make_unique<Guard>(state)) {}
+
+CarriedStateScope::~CarriedStateScope() { guard_->info->end(); }
+
+}  // namespace lockstep::detail
