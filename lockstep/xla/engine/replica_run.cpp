@@ -10,7 +10,7 @@ ReplicaRun::ReplicaRun(std::vector<XlaDevice*> devices, RunSettings settings)
     : devices_(std::move(devices)), settings_(std::move(settings)) {
   for (size_t replica = 0; replica < devices_.size(); ++replica) {
     XlaDevice& device = *devices_[replica];
-    outer_.emplace_back(device.run, device.replica, device.settings);
+    outer_.emplace_back(device.run.load(), device.replica, device.settings);
     device.run = this;
     device.replica = static_cast<int>(replica);
     device.settings = &settings_;
@@ -81,27 +81,43 @@ std::unique_ptr<ReplicaRun> ReplicaDevices::begin(RunSettings settings) const {
   return std::make_unique<ReplicaRun>(devices_, std::move(settings));
 }
 
-void ReplicaDevices::roll_back() const {
-  for (XlaDevice* device : devices_) device->roll_back();
+void ReplicaDevices::roll_back(const std::string& why) const {
+  const std::string text = "it was to be computed in a run that failed (" + why.substr(0, why.find('\n')) + ")";
+  for (XlaDevice* device : devices_) device->roll_back(text);
 }
 
-void execute_device(XlaDevice& device) {
+namespace {
+
+void execute_alone_or_together(XlaDevice& device) {
   PendingWork work(device);
   if (work.empty()) return;
   if (work.trace().needs_others) {
     LOCKSTEP_CHECK_CONTEXT(
-        device.run != nullptr,
+        device.run.load() != nullptr,
         "[xla] a value was computed with those of other replicas in a run that failed, and is lost: ", "device=",
         device.torch_device(), "; compute it again");
-    ReplicaRun& run = *device.run;
+    ReplicaRun& run = *device.run.load();
     { const PendingWork put_back = std::move(work); }
     return run.synchronize(device.replica);
   }
-  if (listener() != nullptr && device.run != nullptr)
+  if (listener() != nullptr && device.run.load() != nullptr)
     listener()->on_separate_execution("the function reads values of tensors");
   std::vector<PendingWork> alone;
   alone.push_back(std::move(work));
   execute_together(alone);
+}
+
+}  // namespace
+
+void execute_device(XlaDevice& device) {
+  try {
+    execute_alone_or_together(device);
+  } catch (const std::exception& error) {
+    // A failed run is undone when it ends.
+    const std::string text = error.what();
+    if (device.run.load() == nullptr) device.roll_back("its execution failed (" + text.substr(0, text.find('\n')) + ")");
+    throw;
+  }
 }
 
 }  // namespace lockstep::xla

@@ -4,6 +4,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -52,8 +53,9 @@ class LOCKSTEP_API ReplicaDevices {
 
   /// Begins a run: executes what was pending before, and restarts the numbering of seeds and collectives.
   std::unique_ptr<ReplicaRun> begin(RunSettings settings = {}) const;
-  /// After a failed run: variables get back the value that they held before it, or at the last execution in it.
-  void roll_back() const;
+  /// After a failed run: variables get back the value that they held before it, or at the last execution in it. Values
+  /// of other tensors that were not computed are lost: reading one is an error that has the text `why`.
+  void roll_back(const std::string& why) const;
 
  private:
   std::vector<XlaDevice*> devices_;

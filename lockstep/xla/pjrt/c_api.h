@@ -39,6 +39,7 @@ enum class Slot : size_t {
   BufferDestroy = 58,
   BufferDimensions = 60,
   BufferOnDeviceSize = 64,
+  BufferIsDeleted = 68,
   BufferToHostBuffer = 70,
   BufferReadyEvent = 72,
   ExecutableMemoryStats = 96,
@@ -122,6 +123,13 @@ struct SizeOfObject {
   Header header;
   void* object;
   size_t result;
+};
+
+/// IsDeleted.
+struct BoolOfObject {
+  Header header;
+  void* object;
+  bool result;
 };
 
 struct Attributes {

@@ -1,7 +1,8 @@
 #include "lockstep/xla/tensor/xla_device.h"
 
 #include <array>
-#include <memory>
+
+#include <torch/csrc/autograd/graph_task.h>
 
 #include "lockstep/base/error.h"
 
@@ -14,6 +15,7 @@ struct Registry {
   std::array<std::unique_ptr<XlaDevice>, kMaxDevices> devices;
   std::atomic<int> num_devices{0};
   std::atomic<PendingExecutor> executor{nullptr};
+  std::atomic<uint64_t> num_losses{0};
 };
 
 Registry& registry() {
@@ -21,51 +23,109 @@ Registry& registry() {
   return registry;
 }
 
+thread_local int around_depth = 0;
+thread_local int function_depth = 0;
+
+/// Whether LibTorch computes a backward pass on the calling thread.
+bool is_backward_thread() { return torch::autograd::get_current_graph_task_exec_info() != nullptr; }
+
 }  // namespace
 
+RunThread::RunThread(Part part) : part_(part) { ++(part == Part::Function ? function_depth : around_depth); }
+
+RunThread::~RunThread() { --(part_ == Part::Function ? function_depth : around_depth); }
+
+bool RunThread::is_current() { return around_depth > 0 || is_in_function(); }
+
+bool RunThread::is_in_function() { return function_depth > 0 || is_backward_thread(); }
+
 void XlaDevice::add(PendingStorage& storage) {
-  if (storage.slot_ != SIZE_MAX) return;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (storage.list_ != nullptr) return;
+  storage.list_ = &pending_;
   storage.slot_ = pending_.size();
   pending_.push_back(&storage);
 }
 
 void XlaDevice::remove(PendingStorage& storage) {
-  if (storage.slot_ == SIZE_MAX) return;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  pending_[storage.slot_] = nullptr;
-  storage.slot_ = SIZE_MAX;
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (storage.list_ == nullptr) return;
+  (*storage.list_)[storage.slot_] = nullptr;
+  storage.list_ = nullptr;
   while (!pending_.empty() && pending_.back() == nullptr) pending_.pop_back();
 }
 
-Pending XlaDevice::take() {
+std::unique_ptr<Pending> XlaDevice::take() {
   static std::atomic<uint32_t> marks{0x80000000U};
   const uint32_t mark = ++marks;
-  Pending pending;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  auto pending = std::make_unique<Pending>();
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
   for (PendingStorage* storage : pending_) {
     if (storage == nullptr) continue;
-    storage->slot_ = SIZE_MAX;
-    pending.storages.push_back(storage);
+    storage->list_ = &pending->storages;
+    storage->slot_ = pending->storages.size();
+    pending->storages.push_back(storage);
     Trace::Result result = storage->pending_result();
     Node& node = *result.value;
     if (node.epoch == mark) continue;  // clones hold one value
     node.epoch = mark;
-    pending.results.push_back(std::move(result));
+    pending->results.push_back(std::move(result));
   }
   pending_.clear();
   return pending;
 }
 
-void XlaDevice::roll_back() {
-  std::vector<PendingStorage*> storages;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    storages = pending_;
+void XlaDevice::executed(Pending& pending) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  for (PendingStorage* storage : pending.storages) {
+    if (storage == nullptr) continue;
+    storage->list_ = nullptr;
+    storage->executed();
   }
+  pending.storages.clear();
+}
+
+void XlaDevice::put_back(Pending& pending) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  for (PendingStorage* storage : pending.storages) {
+    if (storage == nullptr) continue;
+    storage->list_ = nullptr;
+    add(*storage);
+  }
+  pending.storages.clear();
+}
+
+void XlaDevice::roll_back(const std::string& why) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  const std::vector<PendingStorage*> storages = pending_;
   for (PendingStorage* storage : storages) {
-    if (storage != nullptr) storage->roll_back();
+    if (storage == nullptr || storage->roll_back()) continue;
+    storage->lose(why);
+    registry().num_losses.fetch_add(1);
   }
+}
+
+uint64_t num_losses() { return registry().num_losses.load(); }
+
+void XlaDevice::begin_run() {
+  num_seeds_ = num_collectives_ = 0;
+  functions_.clear();
+  collectives_.clear();
+  if (run.load(std::memory_order_relaxed) != nullptr) return;
+  run_number_.fetch_add(1, std::memory_order_relaxed);
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  first_read_.clear();
+}
+
+std::string XlaDevice::first_read() const {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  return first_read_;
+}
+
+void XlaDevice::note_read(const char* function) {
+  if (run.load(std::memory_order_relaxed) == nullptr || !RunThread::is_in_function()) return;
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (first_read_.empty()) first_read_ = function;
 }
 
 XlaDevice& device_of(const std::vector<int>& plugin_devices) {

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -24,24 +25,53 @@ class LOCKSTEP_API PendingStorage : public ValueHolder {
   PendingStorage(const PendingStorage&) = delete;
   PendingStorage& operator=(const PendingStorage&) = delete;
 
+  /// Whether its value is a graph that has not been executed.
+  virtual bool is_pending() const = 0;
   /// What an execution has to compute for it: its value, its layout and the argument that it held before.
   virtual Trace::Result pending_result() = 0;
+  /// Its value has been computed.
+  virtual void executed() = 0;
   /// Gives back the argument that it held before anything was pending; false if it held none.
   virtual bool roll_back() = 0;
+  /// Its value cannot be computed any more: reading it is an error that says `why`.
+  virtual void lose(const std::string& why) = 0;
 
  protected:
   ~PendingStorage() = default;
 
  private:
   friend class XlaDevice;
-  /// Its position in the device's list, or SIZE_MAX.
-  size_t slot_ = SIZE_MAX;
+  /// The list that it is in, null for none, and its position there. Guarded by the lock of the device.
+  std::vector<PendingStorage*>* list_ = nullptr;
+  size_t slot_ = 0;
 };
 
-/// What is pending on one device when it is executed.
+/// What is pending on one device when it is executed. A storage that is destroyed meanwhile becomes null.
 struct Pending {
   std::vector<Trace::Result> results;
   std::vector<PendingStorage*> storages;
+};
+
+/// Marks the calling thread as one of a run: it may compute with the tensors of the run's devices. Threads of LibTorch's
+/// backward passes may, too. Other threads may only do what docs/tpu.md says ("Threads").
+class LOCKSTEP_API RunThread {
+ public:
+  enum class Part {
+    /// What the library does before and after.
+    Around,
+    /// The user's function, whose reads of values are noted.
+    Function
+  };
+  explicit RunThread(Part part);
+  ~RunThread();
+  RunThread(const RunThread&) = delete;
+  RunThread& operator=(const RunThread&) = delete;
+
+  static bool is_current();
+  static bool is_in_function();
+
+ private:
+  Part part_;
 };
 
 /// LibTorch's device `xla:k`: the devices of the plugin that compute one replica together, its logical devices. A
@@ -58,16 +88,22 @@ class LOCKSTEP_API XlaDevice {
   int num_partitions() const { return static_cast<int>(plugin_devices_.size()); }
   c10::Device torch_device() const { return {c10::DeviceType::XLA, static_cast<c10::DeviceIndex>(index_)}; }
 
-  /// Adds to the list of pending storages, or removes from it; no effect if it is already there, or absent.
+  /// Guards the list of pending storages, and which storages hold which values: a tensor may be destroyed by any
+  /// thread.
+  std::recursive_mutex& mutex() const { return mutex_; }
+  /// Adds to the list of pending storages, or removes from the list that it is in; no effect if it is in one, or in
+  /// none.
   void add(PendingStorage& storage);
   void remove(PendingStorage& storage);
-  /// Empties the list and returns what was pending.
-  Pending take();
-  /// Rolls back every pending storage that held an argument before.
-  void roll_back();
+  /// Empties the list and returns what was pending, which ends with one of the next two.
+  std::unique_ptr<Pending> take();
+  void executed(Pending& pending);
+  void put_back(Pending& pending);
+  /// Rolls back every pending storage that held an argument before. The values of the others are lost.
+  void roll_back(const std::string& why);
 
   /// The run that the device takes part in, and its replica there; null outside of a run. Set by engine/.
-  ReplicaRun* run = nullptr;
+  std::atomic<ReplicaRun*> run{nullptr};
   int replica = 0;
   /// How programs of the run are compiled; null outside of a run.
   const RunSettings* settings = nullptr;
@@ -75,34 +111,41 @@ class LOCKSTEP_API XlaDevice {
   /// The functions of LibTorch, and collectives, that were traced since the run began: replicas are compared by them.
   const std::vector<const char*>& functions() const { return functions_; }
   void note(const char* function) {
-    if (run != nullptr) functions_.push_back(function);
+    if (run.load(std::memory_order_relaxed) != nullptr) functions_.push_back(function);
   }
+
+  /// The first function of LibTorch by which the user's function read a value in this run; empty if it read none.
+  std::string first_read() const;
+  void note_read(const char* function);
 
   /// What the program makes the collectives of the run for, such as `step of optimizer 1`: replicas are compared by it.
   const std::vector<std::string>& collectives() const { return collectives_; }
   void note_collective(std::string purpose) {
-    if (run != nullptr) collectives_.push_back(std::move(purpose));
+    if (run.load(std::memory_order_relaxed) != nullptr) collectives_.push_back(std::move(purpose));
   }
 
   /// Restarts the numbering of seeds and collectives.
-  void begin_run() {
-    num_seeds_ = num_collectives_ = 0;
-    functions_.clear();
-    collectives_.clear();
-  }
+  void begin_run();
+  /// Counts runs, those inside of others not. Storages note in which one they were read.
+  uint64_t run_number() const { return run_number_.load(std::memory_order_relaxed); }
   int64_t next_seed() { return num_seeds_++; }
   int64_t next_collective() { return num_collectives_++; }
 
  private:
   int index_;
   std::vector<int> plugin_devices_;
-  std::mutex mutex_;
+  mutable std::recursive_mutex mutex_;
   std::vector<PendingStorage*> pending_;
+  std::string first_read_;
+  std::atomic<uint64_t> run_number_{0};
   std::vector<const char*> functions_;
   std::vector<std::string> collectives_;
   std::atomic<int64_t> num_seeds_{0};
   std::atomic<int64_t> num_collectives_{0};
 };
+
+/// How many values have been lost in this process, because a run failed.
+LOCKSTEP_API uint64_t num_losses();
 
 /// The largest number of devices. LibTorch asks for it before the first backward pass.
 inline constexpr int kMaxDevices = 32;

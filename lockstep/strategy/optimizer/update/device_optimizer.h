@@ -27,8 +27,9 @@ class DeviceOptimizer {
                                                const std::vector<at::Tensor>& parameters,
                                                const std::vector<size_t>& groups);
 
-  /// Copies changed learning rates to the device. Outside of a run: it is not part of the step.
-  void take_rates(const Groups& options);
+  /// Copies changed learning rates to the device, and drops state that was made in a run that failed. Outside of a run:
+  /// it is not part of the step.
+  void before_run(const Groups& options);
   /// Updates all parameters that have a gradient.
   void step(const Groups& options);
   /// Adds the state of the parameters, which have these names.
@@ -42,22 +43,32 @@ class DeviceOptimizer {
     size_t group = 0;
     std::vector<size_t> members;
     at::Tensor count;
+    /// The cohort that it was split from, or itself.
+    size_t split_from = 0;
   };
 
+  /// Drops the state of parameters whose first update was in a run that failed.
+  virtual void drop_uncomputed() = 0;
   virtual void update(const torch::optim::OptimizerOptions& options, const at::Tensor& rate, const Cohort& cohort) = 0;
 
   std::vector<at::Tensor> parameters_;
 
  private:
   void split_cohorts();
+  void take_rates(const Groups& options);
 
   std::vector<Cohort> cohorts_;
   /// For each group: the rate on the device, and its value on the host.
   std::vector<at::Tensor> rates_;
   std::vector<double> sent_rates_;
+  /// `xla::num_losses` when lost state was last looked for.
+  uint64_t losses_ = 0;
 };
 
 /// Returns a hash of the options that are constants of a compiled step, not tensors.
 size_t fingerprint(const torch::optim::Optimizer& optimizer);
+
+/// Adds the learning rates of an optimizer that has them on the host: numbers of its steps.
+void add_host_rates(const torch::optim::Optimizer& optimizer, std::vector<double>& rates);
 
 }  // namespace lockstep::detail
