@@ -156,6 +156,8 @@ LOCKSTEP_SAME_FIELD(BufferToHost, destination_size, PJRT_Buffer_ToHostBuffer_Arg
 LOCKSTEP_SAME_FIELD(BufferToHost, event, PJRT_Buffer_ToHostBuffer_Args, event);
 
 LOCKSTEP_SAME_FIELD(ExecuteOptions, launch_id, PJRT_ExecuteOptions, launch_id);
+LOCKSTEP_SAME_FIELD(ExecuteOptions, kept_arguments, PJRT_ExecuteOptions, non_donatable_input_indices);
+LOCKSTEP_SAME_FIELD(ExecuteOptions, num_kept_arguments, PJRT_ExecuteOptions, num_non_donatable_input_indices);
 LOCKSTEP_SAME_FIELD(Execute, executable, PJRT_LoadedExecutable_Execute_Args, executable);
 LOCKSTEP_SAME_FIELD(Execute, options, PJRT_LoadedExecutable_Execute_Args, options);
 LOCKSTEP_SAME_FIELD(Execute, arguments, PJRT_LoadedExecutable_Execute_Args, argument_lists);

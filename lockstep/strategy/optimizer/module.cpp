@@ -178,7 +178,7 @@ ModuleReplicas::ModuleReplicas(const Factory& factory) : state_(std::make_shared
     state_->has_buffers.push_back(submodule->buffers(/*recurse=*/false).empty() ? 0 : 1);
   }
   state_->first_modes = state_->modes();
-  if (strategy.is_traced()) state_->options = std::make_unique<ModuleOptions>(*state_->modules[0]);
+  if (strategy.is_traced()) state_->options = std::make_unique<ModuleOptions>(state_->modules);
   const bool is_central = strategy.parameter_device() != nullptr;
   if (strategy.num_replicas_in_sync() > 1) {
     state_->buffers = std::make_unique<ModuleBuffers>(strategy, state_->modules);

@@ -3,11 +3,11 @@
 #include <functional>
 #include <utility>
 
+#include <torch/nn/functional/instancenorm.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/embedding.h>
-#include <torch/nn/functional/instancenorm.h>
 #include <torch/nn/modules/instancenorm.h>
 #include <torch/nn/modules/loss.h>
 #include <torch/nn/modules/normalization.h>
@@ -61,7 +61,9 @@ constexpr auto kSlope = [](const auto& impl) { return OptionsHash(impl.options.n
 constexpr auto kBounds = [](const auto& impl) { return OptionsHash(impl.options.lower(), impl.options.upper()); };
 constexpr auto kLimits = [](const auto& impl) { return OptionsHash(impl.options.min_val(), impl.options.max_val()); };
 constexpr auto kSoftplus = [](const auto& impl) { return OptionsHash(impl.options.beta(), impl.options.threshold()); };
-constexpr auto kThreshold = [](const auto& impl) { return OptionsHash(impl.options.threshold(), impl.options.value()); };
+constexpr auto kThreshold = [](const auto& impl) {
+  return OptionsHash(impl.options.threshold(), impl.options.value());
+};
 constexpr auto kAttention = [](const auto& impl) { return OptionsHash(impl.options.dropout()); };
 constexpr auto kRecurrent = [](const auto& impl) { return OptionsHash(impl.options_base.dropout()); };
 constexpr auto kTable = [](const auto& impl) {
@@ -104,14 +106,16 @@ constexpr WatchedModule (*kKinds[])(const nn::Module&) = {
 
 }  // namespace
 
-ModuleOptions::ModuleOptions(const nn::Module& module) {
-  for (const auto& submodule : module.modules()) {
-    for (const auto watch : kKinds) {
-      if (const auto [impl, hash] = watch(*submodule); impl != nullptr) watched_.push_back({submodule, impl, hash});
+ModuleOptions::ModuleOptions(const std::vector<std::shared_ptr<nn::Module>>& modules) {
+  for (const auto& module : modules) {
+    for (const auto& submodule : module->modules()) {
+      for (const auto watch : kKinds) {
+        if (const auto [impl, hash] = watch(*submodule); impl != nullptr) watched_.push_back({submodule, impl, hash});
+      }
     }
+    for (const at::Tensor& parameter : module->parameters()) tensors_.push_back(parameter);
+    for (const at::Tensor& buffer : module->buffers()) tensors_.push_back(buffer);
   }
-  tensors_ = module.parameters();
-  for (const at::Tensor& buffer : module.buffers()) tensors_.push_back(buffer);
 }
 
 size_t ModuleOptions::fingerprint() const {

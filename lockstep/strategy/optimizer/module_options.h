@@ -13,7 +13,8 @@ namespace lockstep::detail {
 /// `p` of dropout and `momentum` of batch normalization. Members of a user's own class are not known.
 class ModuleOptions {
  public:
-  explicit ModuleOptions(const torch::nn::Module& module);
+  /// Of the modules of all replicas.
+  explicit ModuleOptions(const std::vector<std::shared_ptr<torch::nn::Module>>& modules);
 
   /// A number that changes when one of them does. For this process only.
   size_t fingerprint() const;

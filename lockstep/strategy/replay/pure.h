@@ -82,8 +82,9 @@ inline constexpr bool kUnpacksOnly<F, std::tuple<Only>> = kUnpacksArgument<F, On
 /// options of modules (`eval()`, `requires_grad_`, `p` of dropout), options of optimizers and the gradient mode may
 /// change between calls. Other strategies call the function every time.
 ///
-/// Each value of a bool, an enum or a string among the arguments is a step of its own, and so are the first three values
-/// of a number. From the fourth on the number is an argument of the program: the function must only compute with it.
+/// Each value of a bool, an enum or a string among the arguments is a step of its own, and so are the first three
+/// values of a number. From the fourth on the number is an argument of the program: the function must only compute with
+/// it.
 ///
 /// At its 10th, 100th and every 1,000th call a replayed step is traced again; a difference is a ValueError.
 ///

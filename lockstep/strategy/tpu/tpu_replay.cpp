@@ -204,8 +204,7 @@ void TPUReplay::end_run(Tensors& results) {
   }
   used_graphs_.reset();
   xla::Replay& replay = current_->replay;
-  replay.end_trace(results);
-  if (has_graph) replay.forget("a result has a graph for gradients, which a replay does not make: return detach()");
+  replay.end_trace(results, has_graph);
   if (num_seedings() != seedings_) refuse("it calls torch::manual_seed");
   replay.throw_difference();
 }

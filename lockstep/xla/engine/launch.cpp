@@ -62,11 +62,12 @@ size_t lose_deleted(const std::vector<const Node*>& donated, const std::string& 
   size_t lost = 0;
   for (const Node* argument : donated) {
     DeviceData& data = data_of(*argument);
-    const bool is_deleted = std::any_of(data.buffers.begin(), data.buffers.end(),
-                                        [](const Buffer& buffer) { return buffer.is_deleted(); });
+    const bool is_deleted =
+        std::any_of(data.buffers.begin(), data.buffers.end(), [](const Buffer& buffer) { return buffer.is_deleted(); });
     if (!is_deleted) continue;
     data.buffers.clear();
-    data.lost = "a program that updates it in place failed (" + error + "); load it from a checkpoint, or make it again";
+    data.lost =
+        "a program that updates it in place failed (" + error + "); load it from a checkpoint, or make it again";
     ++lost;
   }
   return lost;
@@ -82,8 +83,16 @@ void append_donated(const std::vector<const Node*>& arguments, const Trace& trac
 
 std::vector<std::vector<Buffer>> execute_program(const Program& program, const LaunchArguments& arguments,
                                                  const std::vector<const Node*>& donated) {
+  const bool is_first = !program.has_succeeded.load();
+  // A plugin for CPUs allocates memory when the program has started, and its memory is the host's.
+  const bool keeps_arguments = is_first && client().platform() == "cpu";
   try {
-    return program.executable.execute(arguments.handles());
+    auto results = program.executable.execute(arguments.handles(), keeps_arguments);
+    for (size_t device = 0; is_first && device < results.size(); ++device) {
+      for (const Buffer& result : results[device]) result.wait();
+    }
+    program.has_succeeded.store(true);
+    return results;
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
     const size_t lost = lose_deleted(donated, text);

@@ -219,8 +219,7 @@ std::shared_ptr<const Program> find_program(at::ArrayRef<const Trace*> traces, a
   if (!entry) entry = new_entry(all, hash, std::move(key), trace);
   all.compiled.wait(lock, [&] { return !entry->is_compiling; });
   entry->last_use = ++all.num_uses;
-  NumberFlags is_argument =
-      entry->program ? entry->program->number_is_argument : first_arguments(all, trace, devices);
+  NumberFlags is_argument = entry->program ? entry->program->number_is_argument : first_arguments(all, trace, devices);
   const Node* changed = numbers_that_change(*entry, traces, is_argument);
   if (entry->program && changed == nullptr) return entry->program;
   if (entry->program) {

@@ -215,8 +215,8 @@ uint64_t bits_by_rule(const StepNumber& given, NumberRule rule, Dtype dtype) {
     const int64_t value = std::get<int64_t>(given);
     return number_bits(*integer(rule == NumberRule::Negative ? -value : value, dtype));
   }
-  const double value = std::holds_alternative<double>(given) ? std::get<double>(given)
-                                                             : static_cast<double>(std::get<int64_t>(given));
+  const double value =
+      std::holds_alternative<double>(given) ? std::get<double>(given) : static_cast<double>(std::get<int64_t>(given));
   if (rule == NumberRule::Negative) return number_bits(*number(-value, dtype));
   return number_bits(*number(rule == NumberRule::OneMinus ? 1 - value : value, dtype));
 }

@@ -70,17 +70,18 @@ void Replay::on_launch(const PendingWork& work, int replica, const std::shared_p
   now_[replica].record(work, arguments_[replica]);
 }
 
-void Replay::end_trace(const Tensors& results) {
+void Replay::end_trace(const Tensors& results, bool has_graph) {
   set_listener(nullptr);
   arguments_.clear();
   for (size_t replica = 0; replica < results.size(); ++replica) now_[replica].set_results(results[replica]);
-  why_not_ = compare_with_last();
+  why_not_ = compare_with_last(has_graph);
   is_ready_ = why_not_.empty();
   if (is_check_ && !is_ready_) {
-    difference_ = c10::str("[pure] call ", num_calls_, " of a step that is replayed was traced, to compare its function ",
-                           "with the program, and the function does something else: ", why_not_, "; calls ",
-                           first_replayed_, " to ", num_calls_ - 1, " were replayed without it. A pure step depends on ",
-                           "its arguments and on state on the devices, and reads no values (docs/tpu.md, Pure steps)");
+    difference_ =
+        c10::str("[pure] call ", num_calls_, " of a step that is replayed was traced, to compare its function ",
+                 "with the program, and the function does something else: ", why_not_, "; calls ", first_replayed_,
+                 " to ", num_calls_ - 1, " were replayed without it. A pure step depends on ",
+                 "its arguments and on state on the devices, and reads no values (docs/tpu.md, Pure steps)");
     forget(why_not_);
   }
   is_check_ = false;
@@ -90,7 +91,8 @@ void Replay::end_trace(const Tensors& results) {
   for (RecordedStep& step : now_) {
     // Results of the step are new tensors every time; those of this trace belong to the caller.
     for (const int sink : step.returned) {
-      std::erase_if(step.sinks[sink].holders, [](const RecordedStep::Sink::Holder& holder) { return !holder.is_state; });
+      std::erase_if(step.sinks[sink].holders,
+                    [](const RecordedStep::Sink::Holder& holder) { return !holder.is_state; });
     }
   }
 }
@@ -103,7 +105,7 @@ void Replay::throw_difference() {
 }
 
 /// Returns why the step cannot be replayed yet, or "".
-std::string Replay::compare_with_last() {
+std::string Replay::compare_with_last(bool has_graph) {
   for (const XlaDevice* device : devices_) {
     if (const std::string read = device->first_read(); !read.empty()) {
       return "the function reads values of tensors, by " + read;
@@ -126,6 +128,7 @@ std::string Replay::compare_with_last() {
       if (varies && program_->number_is_argument[i] == 0) return "a number that it is called with has changed once";
     }
   }
+  if (has_graph) return "a result has a graph for gradients, which a replay does not make: return result.detach()";
   return "";
 }
 

@@ -42,7 +42,8 @@ class LOCKSTEP_API Replay final : private ExecutionListener {
 
   /// Called before and after a run of the function, whose arguments are lazy tensors.
   void begin_trace(const Tensors& arguments, const Numbers& numbers);
-  void end_trace(const Tensors& results);
+  /// `has_graph`: a result has a graph for gradients.
+  void end_trace(const Tensors& results, bool has_graph);
   void abandon_trace();
 
   bool is_ready() const { return is_ready_; }
@@ -53,8 +54,8 @@ class LOCKSTEP_API Replay final : private ExecutionListener {
 
   /// Runs the step. Returns false if the function must be traced: state was replaced or is shared, a number has changed
   /// for the first time, or a check is due.
-  bool replay(const Tensors& arguments, const Numbers& numbers, const ReplayChecks& checks,
-              const DrawSeeds& draw_seeds, Tensors& results);
+  bool replay(const Tensors& arguments, const Numbers& numbers, const ReplayChecks& checks, const DrawSeeds& draw_seeds,
+              Tensors& results);
 
   /// Throws if the last trace was a check and found a difference.
   void throw_difference();
@@ -62,7 +63,7 @@ class LOCKSTEP_API Replay final : private ExecutionListener {
  private:
   void on_launch(const PendingWork& work, int replica, const std::shared_ptr<const Program>& program) override;
   void on_separate_execution(const std::string& why) override;
-  std::string compare_with_last();
+  std::string compare_with_last(bool has_graph);
   Value present_value(const RecordedStep::Source& source, const std::vector<at::Tensor>& arguments,
                       bool is_taken) const;
   bool knows(const Numbers& numbers) const;

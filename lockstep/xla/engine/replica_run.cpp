@@ -115,7 +115,8 @@ void execute_device(XlaDevice& device) {
   } catch (const std::exception& error) {
     // A failed run is undone when it ends.
     const std::string text = error.what();
-    if (device.run.load() == nullptr) device.roll_back("its execution failed (" + text.substr(0, text.find('\n')) + ")");
+    if (device.run.load() == nullptr)
+      device.roll_back("its execution failed (" + text.substr(0, text.find('\n')) + ")");
     throw;
   }
 }

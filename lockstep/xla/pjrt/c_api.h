@@ -233,6 +233,8 @@ struct ExecuteOptions {
   size_t num_send;
   size_t num_receive;
   int launch_id;
+  const int64_t* kept_arguments;
+  size_t num_kept_arguments;
 };
 
 struct Execute {

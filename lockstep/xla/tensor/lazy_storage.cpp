@@ -17,10 +17,11 @@ c10::DispatchKeySet lazy_keys() { return c10::DispatchKeySet({c10::DispatchKey::
 }  // namespace
 
 void check_may_compute(const XlaDevice& device) {
-  LOCKSTEP_CHECK_CONTEXT(device.run.load(std::memory_order_relaxed) == nullptr || RunThread::is_current(), "[",
-                         traced_function(), "] a thread that is no replica computes with a tensor of ",
-                         device.torch_device(), ", while replicas compute there: other threads may move tensors to ",
-                         "the device and read results of earlier runs; compute on the CPU, or in the function of `run`");
+  LOCKSTEP_CHECK_CONTEXT(
+      device.run.load(std::memory_order_relaxed) == nullptr || RunThread::is_current(), "[", traced_function(),
+      "] a thread that is no replica computes with a tensor of ", device.torch_device(),
+      ", while replicas compute there: other threads may move tensors to ",
+      "the device and read results of earlier runs; compute on the CPU, or in the function of `run`");
 }
 
 LazyStorage::LazyStorage(XlaDevice& device, Value value, Listing listing)

@@ -161,9 +161,10 @@ at::Tensor download(const Node& argument) {
   try {
     return copied_to_host(argument);
   } catch (const c10::Error& error) {
-    LOCKSTEP_THROW(c10::Error, error.what_without_backtrace(),
-                   "; if the program failed that computes this value, then variables that it updates are lost as well: ",
-                   "load them from a checkpoint, or make them again");
+    LOCKSTEP_THROW(
+        c10::Error, error.what_without_backtrace(),
+        "; if the program failed that computes this value, then variables that it updates are lost as well: ",
+        "load them from a checkpoint, or make them again");
   }
 }
 

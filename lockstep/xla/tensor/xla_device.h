@@ -52,8 +52,8 @@ struct Pending {
   std::vector<PendingStorage*> storages;
 };
 
-/// Marks the calling thread as one of a run: it may compute with the tensors of the run's devices. Threads of LibTorch's
-/// backward passes may, too. Other threads may only do what docs/tpu.md says ("Threads").
+/// Marks the calling thread as one of a run: it may compute with the tensors of the run's devices. Threads of
+/// LibTorch's backward passes may, too. Other threads may only do what docs/tpu.md says ("Threads").
 class LOCKSTEP_API RunThread {
  public:
   enum class Part {
