@@ -133,6 +133,26 @@ TEST_F(FailedRunTest, OnlyReadingWhatIsLostThrows) {
   EXPECT_EQ(kept[0].sum().item<double>(), 6) << "what is written is there again";
 }
 
+TEST_F(FailedRunTest, ValuesFromTheHostAreRolledBackToo) {
+  const TPUStrategy strategy = make_strategy({2, 1});
+  auto scope = strategy.scope();
+  const Variable v(torch::ones({3}, kFailedRunDoubles), {.aggregation = VariableAggregation::OnlyFirstReplica});
+  const auto assign = [&](bool fails) {
+    strategy.run([&] {
+      v.value().detach().copy_(torch::full({3}, 5.0, torch::TensorOptions(torch::kCPU).dtype(torch::kDouble)));
+      v.value().detach().add_(1);
+      v.value().detach().copy_(torch::full({3}, 7.0, torch::TensorOptions(torch::kCPU).dtype(torch::kDouble)));
+      if (fails) throw std::runtime_error("on purpose");
+    });
+  };
+  EXPECT_THAT(error_text([&] { assign(true); }), HasSubstr("on purpose"));
+  EXPECT_EQ(v.read_value().sum().item<double>(), 3);
+  assign(false);
+  EXPECT_EQ(v.read_value().sum().item<double>(), 21);
+  EXPECT_THAT(error_text([&] { assign(true); }), HasSubstr("on purpose"));
+  EXPECT_EQ(v.read_value().sum().item<double>(), 21);
+}
+
 TEST_F(FailedRunTest, WorkOutsideOfRunsThatFailsIsNotTriedAgain) {
   const TPUStrategy strategy = make_strategy({1, 1});
   const auto x = split_batch(strategy, torch::ones({4}, kFailedRunDoubles));

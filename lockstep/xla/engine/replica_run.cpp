@@ -2,16 +2,27 @@
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
 #include "lockstep/xla/engine/execute.h"
 
 namespace lockstep::xla {
 
+namespace {
+
+uint64_t next_run_id() {
+  static std::atomic<uint64_t> runs{0};
+  return ++runs;
+}
+
+}  // namespace
+
 ReplicaRun::ReplicaRun(std::vector<XlaDevice*> devices, RunSettings settings)
-    : devices_(std::move(devices)), settings_(std::move(settings)) {
+    : id_(next_run_id()), devices_(std::move(devices)), settings_(std::move(settings)) {
   for (size_t replica = 0; replica < devices_.size(); ++replica) {
     XlaDevice& device = *devices_[replica];
     outer_.emplace_back(device.run.load(), device.replica, device.settings);
     device.run = this;
+    device.run_id = id_;
     device.replica = static_cast<int>(replica);
     device.settings = &settings_;
   }
@@ -20,7 +31,10 @@ ReplicaRun::ReplicaRun(std::vector<XlaDevice*> devices, RunSettings settings)
 ReplicaRun::~ReplicaRun() {
   for (size_t replica = 0; replica < devices_.size(); ++replica) {
     XlaDevice& device = *devices_[replica];
-    std::tie(device.run, device.replica, device.settings) = outer_[replica];
+    ReplicaRun* outer = nullptr;
+    std::tie(outer, device.replica, device.settings) = outer_[replica];
+    device.run = outer;
+    device.run_id = outer == nullptr ? 0 : outer->id_;
   }
 }
 
@@ -28,6 +42,7 @@ void ReplicaRun::finish() {
   std::vector<PendingWork> works;
   for (XlaDevice* device : devices_) works.emplace_back(*device);
   execute_together(works);
+  for (XlaDevice* device : devices_) device->forget_written();
 }
 
 void ReplicaRun::synchronize(int replica) {
@@ -73,9 +88,26 @@ ReplicaDevices::ReplicaDevices(const std::vector<std::vector<int>>& plugin_devic
   for (const auto& of_replica : plugin_devices) devices_.push_back(&device_of(of_replica));
 }
 
+namespace {
+
+/// Executes what was pending before a run. Tensors that cannot be computed are lost; that is an error when they are
+/// read. If a variable gets back an older value, it is one at once.
+void execute_before_run(XlaDevice& device) {
+  const uint64_t rolled_back = device.num_rolled_back();
+  try {
+    execute_pending(device);
+  } catch (const std::exception& error) {
+    if (device.run.load() != nullptr || device.num_rolled_back() != rolled_back) throw;
+    LOCKSTEP_LOG(Warn) << "tensors of " << device.torch_device().str()
+                       << " could not be computed before a run, and are lost: " << error.what();
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<ReplicaRun> ReplicaDevices::begin(RunSettings settings) const {
   for (XlaDevice* device : devices_) {
-    execute_pending(*device);
+    execute_before_run(*device);
     device->begin_run();
   }
   return std::make_unique<ReplicaRun>(devices_, std::move(settings));

@@ -31,7 +31,11 @@ class LOCKSTEP_API ReplicaRun {
   /// Executes what is pending in all replicas. Called when all have returned.
   void finish();
 
+  /// Its number among all runs of the process, from 1 on; see RunThread.
+  uint64_t id() const { return id_; }
+
  private:
+  const uint64_t id_;
   std::vector<XlaDevice*> devices_;
   RunSettings settings_;
   std::vector<std::tuple<ReplicaRun*, int, const RunSettings*>> outer_;

@@ -17,8 +17,9 @@ c10::DispatchKeySet lazy_keys() { return c10::DispatchKeySet({c10::DispatchKey::
 }  // namespace
 
 void check_may_compute(const XlaDevice& device) {
+  const uint64_t run = device.run_id.load(std::memory_order_relaxed);
   LOCKSTEP_CHECK_CONTEXT(
-      device.run.load(std::memory_order_relaxed) == nullptr || RunThread::is_current(), "[", traced_function(),
+      run == 0 || RunThread::is_of(run), "[", traced_function(),
       "] a thread that is no replica computes with a tensor of ", device.torch_device(),
       ", while replicas compute there: other threads may move tensors to ",
       "the device and read results of earlier runs; compute on the CPU, or in the function of `run`");
@@ -59,17 +60,25 @@ void LazyStorage::bind(Value value) {
   Value last = value_;  // released after the lock
   {
     const std::lock_guard<std::recursive_mutex> lock(device_->mutex());
-    if (last->op == Op::Argument) before_ = last;
+    // What it held when the run began; a run that fails gives it back.
+    if (last->op == Op::Argument && !device_->is_listed(*this)) before_ = last;
     let_go();
     take(std::move(value));
     is_blank_ = false;
-    pends ? device_->add(*this) : device_->remove(*this);
+    if (pends) {
+      device_->add(*this);
+    } else {
+      device_->remove(*this);
+      if (before_ && device_->run_id.load() != 0 && InUserFunction::is_current()) device_->add_written(*this);
+    }
   }
   views.clear();
 }
 
 void LazyStorage::settle(Value value) {
   bind(std::move(value));
+  const std::lock_guard<std::recursive_mutex> lock(device_->mutex());
+  device_->remove(*this);
   before_.reset();
 }
 

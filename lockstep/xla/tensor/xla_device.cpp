@@ -23,28 +23,59 @@ Registry& registry() {
   return registry;
 }
 
-thread_local int around_depth = 0;
-thread_local int function_depth = 0;
+thread_local uint64_t run_of_thread = 0;
+thread_local int user_function_depth = 0;
 
 /// Whether LibTorch computes a backward pass on the calling thread.
 bool is_backward_thread() { return torch::autograd::get_current_graph_task_exec_info() != nullptr; }
 
 }  // namespace
 
-RunThread::RunThread(Part part) : part_(part) { ++(part == Part::Function ? function_depth : around_depth); }
+RunThread::RunThread(uint64_t run) : before_(std::exchange(run_of_thread, run)) {}
 
-RunThread::~RunThread() { --(part_ == Part::Function ? function_depth : around_depth); }
+RunThread::~RunThread() { run_of_thread = before_; }
 
-bool RunThread::is_current() { return around_depth > 0 || is_in_function(); }
+void RunThread::join(uint64_t run) { run_of_thread = run; }
 
-bool RunThread::is_in_function() { return function_depth > 0 || is_backward_thread(); }
+bool RunThread::is_of(uint64_t run) { return run_of_thread == run || is_backward_thread(); }
+
+InUserFunction::InUserFunction() { ++user_function_depth; }
+
+InUserFunction::~InUserFunction() { --user_function_depth; }
+
+bool InUserFunction::is_current() { return user_function_depth > 0 || is_backward_thread(); }
+
+void XlaDevice::append(PendingStorage& storage, std::vector<PendingStorage*>& list) {
+  if (storage.list_ != nullptr) return;
+  storage.list_ = &list;
+  storage.slot_ = list.size();
+  list.push_back(&storage);
+}
 
 void XlaDevice::add(PendingStorage& storage) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  if (storage.list_ != nullptr) return;
-  storage.list_ = &pending_;
-  storage.slot_ = pending_.size();
-  pending_.push_back(&storage);
+  if (storage.list_ == &written_) remove(storage);
+  append(storage, pending_);
+}
+
+bool XlaDevice::is_listed(const PendingStorage& storage) const {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  return storage.list_ != nullptr;
+}
+
+void XlaDevice::add_written(PendingStorage& storage) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  append(storage, written_);
+}
+
+void XlaDevice::forget_written() {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  for (PendingStorage* storage : written_) {
+    if (storage == nullptr) continue;
+    storage->list_ = nullptr;
+    storage->executed();
+  }
+  written_.clear();
 }
 
 void XlaDevice::remove(PendingStorage& storage) {
@@ -62,9 +93,8 @@ std::unique_ptr<Pending> XlaDevice::take() {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
   for (PendingStorage* storage : pending_) {
     if (storage == nullptr) continue;
-    storage->list_ = &pending->storages;
-    storage->slot_ = pending->storages.size();
-    pending->storages.push_back(storage);
+    storage->list_ = nullptr;
+    append(*storage, pending->storages);
     Trace::Result result = storage->pending_result();
     Node& node = *result.value;
     if (node.epoch == mark) continue;  // clones hold one value
@@ -83,6 +113,7 @@ void XlaDevice::executed(Pending& pending) {
     storage->executed();
   }
   pending.storages.clear();
+  forget_written();
 }
 
 void XlaDevice::put_back(Pending& pending) {
@@ -97,11 +128,20 @@ void XlaDevice::put_back(Pending& pending) {
 
 void XlaDevice::roll_back(const std::string& why) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  const std::vector<PendingStorage*> written = written_;
+  for (PendingStorage* storage : written) {
+    if (storage != nullptr && storage->roll_back()) num_rolled_back_.fetch_add(1);
+  }
+  written_.clear();
   const std::vector<PendingStorage*> storages = pending_;
   for (PendingStorage* storage : storages) {
-    if (storage == nullptr || storage->roll_back()) continue;
-    storage->lose(why);
-    registry().num_losses.fetch_add(1);
+    if (storage == nullptr) continue;
+    if (storage->roll_back()) {
+      num_rolled_back_.fetch_add(1);
+    } else {
+      storage->lose(why);
+      registry().num_losses.fetch_add(1);
+    }
   }
 }
 
@@ -115,6 +155,7 @@ void XlaDevice::begin_run() {
   run_number_.fetch_add(1, std::memory_order_relaxed);
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
   first_read_.clear();
+  forget_written();
 }
 
 std::string XlaDevice::first_read() const {
@@ -123,7 +164,7 @@ std::string XlaDevice::first_read() const {
 }
 
 void XlaDevice::note_read(const char* function) {
-  if (run.load(std::memory_order_relaxed) == nullptr || !RunThread::is_in_function()) return;
+  if (run.load(std::memory_order_relaxed) == nullptr || !InUserFunction::is_current()) return;
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
   if (first_read_.empty()) first_read_ = function;
 }

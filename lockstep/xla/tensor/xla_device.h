@@ -52,26 +52,32 @@ struct Pending {
   std::vector<PendingStorage*> storages;
 };
 
-/// Marks the calling thread as one of a run: it may compute with the tensors of the run's devices. Threads of
-/// LibTorch's backward passes may, too. Other threads may only do what docs/tpu.md says ("Threads").
+/// Marks the calling thread as one of a run for as long as it lives: it may compute with the tensors of the run's
+/// devices. Threads of LibTorch's backward passes may, too. Other threads may only do what docs/tpu.md says
+/// ("Threads").
 class LOCKSTEP_API RunThread {
  public:
-  enum class Part {
-    /// What the library does before and after.
-    Around,
-    /// The user's function, whose reads of values are noted.
-    Function
-  };
-  explicit RunThread(Part part);
+  explicit RunThread(uint64_t run);
   ~RunThread();
   RunThread(const RunThread&) = delete;
   RunThread& operator=(const RunThread&) = delete;
 
-  static bool is_current();
-  static bool is_in_function();
+  /// Marks the calling thread until it takes part in another run.
+  static void join(uint64_t run);
+  static bool is_of(uint64_t run);
 
  private:
-  Part part_;
+  uint64_t before_;
+};
+
+/// While it lives, the calling thread is in the user's function, whose reads of values are noted.
+class LOCKSTEP_API InUserFunction {
+ public:
+  InUserFunction();
+  ~InUserFunction();
+  static bool is_current();
+  InUserFunction(const InUserFunction&) = delete;
+  InUserFunction& operator=(const InUserFunction&) = delete;
 };
 
 /// LibTorch's device `xla:k`: the devices of the plugin that compute one replica together, its logical devices. A
@@ -95,15 +101,25 @@ class LOCKSTEP_API XlaDevice {
   /// none.
   void add(PendingStorage& storage);
   void remove(PendingStorage& storage);
+  /// Adds to the list of storages that the user's function has written without a computation: a failed run rolls them
+  /// back as well.
+  void add_written(PendingStorage& storage);
+  /// What the function has written so far stays, even if the run fails.
+  void forget_written();
+  bool is_listed(const PendingStorage& storage) const;
   /// Empties the list and returns what was pending, which ends with one of the next two.
   std::unique_ptr<Pending> take();
   void executed(Pending& pending);
   void put_back(Pending& pending);
   /// Rolls back every pending storage that held an argument before. The values of the others are lost.
   void roll_back(const std::string& why);
+  /// How many storages have been rolled back so far.
+  uint64_t num_rolled_back() const { return num_rolled_back_.load(); }
 
   /// The run that the device takes part in, and its replica there; null outside of a run. Set by engine/.
   std::atomic<ReplicaRun*> run{nullptr};
+  /// Identifies it among all runs of the process; 0 outside of a run.
+  std::atomic<uint64_t> run_id{0};
   int replica = 0;
   /// How programs of the run are compiled; null outside of a run.
   const RunSettings* settings = nullptr;
@@ -132,12 +148,17 @@ class LOCKSTEP_API XlaDevice {
   int64_t next_collective() { return num_collectives_++; }
 
  private:
+  /// Puts a storage at the end of a list, under the lock.
+  static void append(PendingStorage& storage, std::vector<PendingStorage*>& list);
+
   int index_;
   std::vector<int> plugin_devices_;
   mutable std::recursive_mutex mutex_;
   std::vector<PendingStorage*> pending_;
+  std::vector<PendingStorage*> written_;
   std::string first_read_;
   std::atomic<uint64_t> run_number_{0};
+  std::atomic<uint64_t> num_rolled_back_{0};
   std::vector<const char*> functions_;
   std::vector<std::string> collectives_;
   std::atomic<int64_t> num_seeds_{0};

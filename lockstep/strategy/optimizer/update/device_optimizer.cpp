@@ -197,16 +197,14 @@ std::unique_ptr<DeviceOptimizer> DeviceOptimizer::make(const torch::optim::Optim
   }
 }
 
-void DeviceOptimizer::before_run(const Groups& options) {
-  if (const uint64_t losses = xla::num_losses(); losses != losses_) {
-    losses_ = losses;
-    drop_uncomputed();
-    // A count is a copy of the one that its cohort was split from.
-    for (Cohort& cohort : cohorts_) {
-      if (xla::is_uncomputed(cohort.count)) cohort.count = cohorts_[cohort.split_from].count.clone();
-    }
+void DeviceOptimizer::drop_lost_state() {
+  if (xla::num_losses() == losses_) return;
+  losses_ = xla::num_losses();
+  drop_uncomputed();
+  // A count is a copy of the one that its cohort was split from.
+  for (Cohort& cohort : cohorts_) {
+    if (xla::is_uncomputed(cohort.count)) cohort.count = cohorts_[cohort.split_from].count.clone();
   }
-  take_rates(options);
 }
 
 void DeviceOptimizer::take_rates(const Groups& options) {

@@ -27,9 +27,10 @@ class DeviceOptimizer {
                                                const std::vector<at::Tensor>& parameters,
                                                const std::vector<size_t>& groups);
 
-  /// Copies changed learning rates to the device, and drops state that was made in a run that failed. Outside of a run:
-  /// it is not part of the step.
-  void before_run(const Groups& options);
+  /// Copies changed learning rates to the device. Outside of a run: it is not part of the step.
+  void take_rates(const Groups& options);
+  /// Drops state that was made in a run that failed. Outside of a run.
+  void drop_lost_state();
   /// Updates all parameters that have a gradient.
   void step(const Groups& options);
   /// Adds the state of the parameters, which have these names.
@@ -55,7 +56,6 @@ class DeviceOptimizer {
 
  private:
   void split_cohorts();
-  void take_rates(const Groups& options);
 
   std::vector<Cohort> cohorts_;
   /// For each group: the rate on the device, and its value on the host.

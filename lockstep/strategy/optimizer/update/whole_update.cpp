@@ -99,7 +99,8 @@ class DeviceUpdate final : public WholeUpdate {
     with_closure_.add_state(names, held);
   }
   void before_run() override {
-    optimizer_->before_run(prototype_.groups());
+    optimizer_->drop_lost_state();
+    optimizer_->take_rates(prototype_.groups());
     with_closure_.before_run();
   }
 
