@@ -45,6 +45,9 @@ constexpr std::array kVariables{
              "File of the PJRT plugin that XLA's programs run on, or its folder. Unset: one beside the library."},
     Variable{"LOCKSTEP_PLACEMENT", "1",
              "Whether arguments of run and tensors made in it go to the replica's device: 1, or 0 for the CPU."},
+    Variable{"LOCKSTEP_PURE_CHECK", "auto",
+             "At which calls a replayed step is traced again, to compare it with its function: auto (the 10th, the "
+             "100th and every 1,000th), off, or N for every N-th."},
     Variable{"LOCKSTEP_RESTART", "0", "How often lockstep run has restarted this job; it sets it."},
     Variable{"LOCKSTEP_SERVICE", "", "Headless service through which pods of an indexed Job find each other."},
     Variable{"LOCKSTEP_TLS_CA", "", "File with the certificate of the authority that Gloo's peers must show."},
@@ -52,6 +55,8 @@ constexpr std::array kVariables{
              "File with the certificate that this worker shows its peers: with the other two, Gloo encrypts."},
     Variable{"LOCKSTEP_TLS_KEY", "", "File with the private key of that certificate."},
     Variable{"LOCKSTEP_XLA_CPU_DEVICES", "4", "Number of devices of XLA's plugin for CPUs."},
+    Variable{"LOCKSTEP_XLA_PROGRAMS", "256",
+             "How many compiled programs a process keeps; those that were not used for longest are forgotten."},
 };
 
 const Variable& row(std::string_view name) {

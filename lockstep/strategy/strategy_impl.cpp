@@ -179,6 +179,12 @@ size_t StrategyImpl::observe_run() {
   return fingerprint;
 }
 
+std::vector<double> StrategyImpl::numbers_of_observers() {
+  std::vector<double> numbers;
+  for (const auto& observer : observers()) observer->add_numbers(numbers);
+  return numbers;
+}
+
 void StrategyImpl::check_replicas() {
   if (num_replicas_in_sync() == 1) return;
   for (const auto& observer : observers()) observer->check_replicas();

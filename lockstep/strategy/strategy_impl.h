@@ -61,6 +61,8 @@ class RunObserver {
   virtual void count_replay() {}
   /// A number that changes when a traced step must be traced again.
   virtual size_t fingerprint() const { return 0; }
+  /// Adds the numbers that a traced step depends on and that may change at every step, such as learning rates.
+  virtual void add_numbers(std::vector<double>& /*numbers*/) const {}
 };
 
 /// Internal: the state of a strategy, and the part in which strategies differ. `Strategy` checks arguments and
@@ -170,6 +172,8 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   void add_run_observer(std::weak_ptr<RunObserver> observer);
   /// Calls all observers, as a run does, and returns the fingerprint of all: for a replayed step.
   size_t observe_run();
+  /// The numbers of all observers.
+  std::vector<double> numbers_of_observers();
   /// Calls all observers after a run, or after a replayed step.
   void observe_run_end();
   /// Lets all observers compare what replicas hold.

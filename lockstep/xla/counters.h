@@ -25,6 +25,8 @@ struct Counters {
   int64_t compiles = 0;
   /// Compilations of a step that had been compiled for other sizes or constants.
   int64_t recompiles = 0;
+  /// Programs that were dropped from the cache, because there were too many.
+  int64_t forgotten_programs = 0;
   double compile_seconds = 0;
   double emit_seconds = 0;
   /// Host time of uploading arguments and launching programs, without compiling.

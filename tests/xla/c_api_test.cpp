@@ -44,6 +44,7 @@ LOCKSTEP_SAME_SLOT(LoadedExecutableExecute, PJRT_LoadedExecutable_Execute);
 LOCKSTEP_SAME_SLOT(BufferDestroy, PJRT_Buffer_Destroy);
 LOCKSTEP_SAME_SLOT(BufferDimensions, PJRT_Buffer_Dimensions);
 LOCKSTEP_SAME_SLOT(BufferOnDeviceSize, PJRT_Buffer_OnDeviceSizeInBytes);
+LOCKSTEP_SAME_SLOT(BufferIsDeleted, PJRT_Buffer_IsDeleted);
 LOCKSTEP_SAME_SLOT(BufferToHostBuffer, PJRT_Buffer_ToHostBuffer);
 LOCKSTEP_SAME_SLOT(BufferReadyEvent, PJRT_Buffer_ReadyEvent);
 LOCKSTEP_SAME_SLOT(ExecutableMemoryStats, PJRT_Executable_GetCompiledMemoryStats);
@@ -100,6 +101,8 @@ LOCKSTEP_SAME_FIELD(SizeOfObject, object, PJRT_Executable_NumOutputs_Args, execu
 LOCKSTEP_SAME_FIELD(SizeOfObject, result, PJRT_Executable_NumOutputs_Args, num_outputs);
 LOCKSTEP_SAME_FIELD(SizeOfObject, object, PJRT_Buffer_OnDeviceSizeInBytes_Args, buffer);
 LOCKSTEP_SAME_FIELD(SizeOfObject, result, PJRT_Buffer_OnDeviceSizeInBytes_Args, on_device_size_in_bytes);
+LOCKSTEP_SAME_FIELD(BoolOfObject, object, PJRT_Buffer_IsDeleted_Args, buffer);
+LOCKSTEP_SAME_FIELD(BoolOfObject, result, PJRT_Buffer_IsDeleted_Args, is_deleted);
 
 LOCKSTEP_SAME_FIELD(Attributes, description, PJRT_DeviceDescription_Attributes_Args, device_description);
 LOCKSTEP_SAME_FIELD(Attributes, num_attributes, PJRT_DeviceDescription_Attributes_Args, num_attributes);
@@ -153,6 +156,8 @@ LOCKSTEP_SAME_FIELD(BufferToHost, destination_size, PJRT_Buffer_ToHostBuffer_Arg
 LOCKSTEP_SAME_FIELD(BufferToHost, event, PJRT_Buffer_ToHostBuffer_Args, event);
 
 LOCKSTEP_SAME_FIELD(ExecuteOptions, launch_id, PJRT_ExecuteOptions, launch_id);
+LOCKSTEP_SAME_FIELD(ExecuteOptions, kept_arguments, PJRT_ExecuteOptions, non_donatable_input_indices);
+LOCKSTEP_SAME_FIELD(ExecuteOptions, num_kept_arguments, PJRT_ExecuteOptions, num_non_donatable_input_indices);
 LOCKSTEP_SAME_FIELD(Execute, executable, PJRT_LoadedExecutable_Execute_Args, executable);
 LOCKSTEP_SAME_FIELD(Execute, options, PJRT_LoadedExecutable_Execute_Args, options);
 LOCKSTEP_SAME_FIELD(Execute, arguments, PJRT_LoadedExecutable_Execute_Args, argument_lists);

@@ -9,6 +9,7 @@
 #include "lockstep/strategy/optimizer/module_buffers.h"
 #include "lockstep/strategy/optimizer/module_changes.h"
 #include "lockstep/strategy/optimizer/module_construction.h"
+#include "lockstep/strategy/optimizer/module_options.h"
 #include "lockstep/strategy/optimizer/module_writes.h"
 #include "lockstep/strategy/optimizer/stored_parameter_writes.h"
 #include "lockstep/strategy/strategy_impl.h"
@@ -73,8 +74,10 @@ struct ModuleReplicas::State final : RunObserver, UpdateObserver {
   std::unique_ptr<StoredParameterWrites> stored_writes;
   /// A hash of all changes since the last broadcast.
   uint64_t outside_changes = 0;
-  /// The fingerprint of the modes at first.
+  /// The modes at first.
   size_t first_modes = 0;
+  /// Null where steps are not traced.
+  std::unique_ptr<ModuleOptions> options;
   /// Collectives of workers match those for the same module only.
   uint64_t number = 0;
   /// Whether each submodule has buffers of its own.
@@ -83,11 +86,13 @@ struct ModuleReplicas::State final : RunObserver, UpdateObserver {
   bool ends_with_equal_buffers = false;
 
   /// Whether each submodule trains: its computation depends on it.
-  size_t fingerprint() const override {
+  size_t modes() const {
     size_t modes = 0;
     for (const auto& submodule : submodules[0]) modes = modes * 31 + (submodule->is_training() ? 2 : 1);
     return modes;
   }
+
+  size_t fingerprint() const override { return modes() * 1000003 ^ (options ? options->fingerprint() : 0); }
 
   uint64_t before_run() override {
     bool trains = false;
@@ -103,8 +108,9 @@ struct ModuleReplicas::State final : RunObserver, UpdateObserver {
     if (buffers) buffers->begin_run();
     // Workers may evaluate different numbers of batches.
     ends_with_equal_buffers = buffers && (trains || strategy->num_workers() == 1);
-    const size_t modes = fingerprint();
-    return strategy->num_workers() == 1 ? 0 : outside_changes ^ (modes == first_modes ? 0 : modes);
+    if (strategy->num_workers() == 1) return 0;
+    const size_t now = modes();
+    return outside_changes ^ (now == first_modes ? 0 : now);
   }
 
   /// Loading a file into the module itself replaces memory by that of the device which the file names.
@@ -182,7 +188,8 @@ ModuleReplicas::ModuleReplicas(const Factory& factory) : state_(std::make_shared
   for (const auto& submodule : state_->submodules[0]) {
     state_->has_buffers.push_back(submodule->buffers(/*recurse=*/false).empty() ? 0 : 1);
   }
-  state_->first_modes = state_->fingerprint();
+  state_->first_modes = state_->modes();
+  if (strategy.is_traced()) state_->options = std::make_unique<ModuleOptions>(state_->modules);
   const bool is_central = strategy.parameter_device() != nullptr;
   if (strategy.num_replicas_in_sync() > 1) {
     state_->buffers = std::make_unique<ModuleBuffers>(strategy, state_->modules);

@@ -20,6 +20,7 @@
 #include "lockstep/strategy/optimizer/replica_check.h"
 #include "lockstep/strategy/optimizer/update/device_optimizer.h"
 #include "lockstep/strategy/optimizer/update/planned_parameters.h"
+#include "lockstep/strategy/replay/used_graphs.h"
 #include "lockstep/strategy/run_replicas.h"
 #include "lockstep/strategy/strategy_impl.h"
 
@@ -87,6 +88,7 @@ struct OptimizerCore::State final : RunObserver {
   uint64_t before_run() override;
   void after_run() override;
   size_t fingerprint() const override { return detail::fingerprint(prototype.front()); }
+  void add_numbers(std::vector<double>& numbers) const override { add_host_rates(prototype.front(), numbers); }
   void begin_replica(int replica) override;
   void end_replica(int replica) override;
   void check_replicas() override;
@@ -260,8 +262,10 @@ void OptimizerCore::State::backward(OptimizerReplica& replica, const at::Tensor&
   replica.exchange->begin_backward();
   try {
     // Without a graph LibTorch says so.
-    if (takes_part || !loss.requires_grad())
+    if (takes_part || !loss.requires_grad()) {
       torch::autograd::backward({loss}, of_loss, /*retain_graph=*/{}, /*create_graph=*/false, inputs);
+      UsedGraphs::note(loss);
+    }
   } catch (...) {
     replica.exchange->abandon_backward();
     throw;

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "lockstep/api.h"
@@ -19,7 +20,7 @@ namespace lockstep {
 
 namespace detail {
 
-/// The leaves of arguments or results: the tensors, and an encoding of all others.
+/// The leaves of arguments or results: the tensors, the numbers, and an encoding of all others.
 class Leaves {
  public:
   template <class T>
@@ -38,6 +39,7 @@ class Leaves {
   }
 
   std::vector<at::Tensor> tensors;
+  std::vector<std::variant<int64_t, double>> numbers;
   std::string others;
   /// The type of a leaf that has no encoding; empty if all have one.
   std::string unknown;
@@ -47,8 +49,14 @@ class Leaves {
   void add_leaf(const Leaf& leaf) {
     if constexpr (std::is_same_v<Leaf, at::Tensor>) {
       tensors.push_back(leaf);
-    } else if constexpr (std::is_arithmetic_v<Leaf> || std::is_enum_v<Leaf>) {
+    } else if constexpr (std::is_same_v<Leaf, bool> || std::is_enum_v<Leaf>) {
       others.append(reinterpret_cast<const char*>(&leaf), sizeof(leaf));
+    } else if constexpr (std::is_integral_v<Leaf>) {
+      numbers.emplace_back(static_cast<int64_t>(leaf));
+      others.push_back('i');
+    } else if constexpr (std::is_floating_point_v<Leaf>) {
+      numbers.emplace_back(static_cast<double>(leaf));
+      others.push_back('f');
     } else if constexpr (std::is_same_v<Leaf, std::string>) {
       others.append(leaf).push_back('\0');
     } else {
@@ -70,11 +78,17 @@ inline constexpr bool kUnpacksOnly<F, std::tuple<Only>> = kUnpacksArgument<F, On
 ///
 /// `fn` must depend on its arguments and on state on the devices (variables, modules, optimizers) only: no printing, no
 /// counters, no branches on values, no random numbers but LibTorch's. A strategy that compiles calls it until two calls
-/// did the same; then it only starts the compiled program. Arguments are moved to the replicas' devices. Modes of
-/// modules (`eval()`) and options of optimizers may change between calls. Other strategies call the function every
-/// time.
+/// did the same; then it only starts the compiled program. Arguments are moved to the replicas' devices. Modes and
+/// options of modules (`eval()`, `requires_grad_`, `p` of dropout), options of optimizers and the gradient mode may
+/// change between calls. Other strategies call the function every time.
 ///
-///     auto step = strategy.pure([&](torch::Tensor x, torch::Tensor y) { ... return loss; });
+/// Each value of a bool, an enum or a string among the arguments is a step of its own, and so are the first three
+/// values of a number. From the fourth on the number is an argument of the program: the function must only compute with
+/// it.
+///
+/// At its 10th, 100th and every 1,000th call a replayed step is traced again; a difference is a ValueError.
+///
+///     auto step = strategy.pure([&](torch::Tensor x, torch::Tensor y) { ... return loss.detach(); });
 ///     for (auto [x, y] : batches) total += strategy.reduce("sum", step(x, y));
 ///
 /// One thread at a time may use it.
@@ -91,8 +105,7 @@ class PureStep {
     if (!replay_) return detail::run_replicas(*strategy_, fn_, args...);
     using Own = std::tuple<std::remove_cvref_t<selected_t<Args>>...>;
     std::vector<Own> own;
-    detail::StepReplay::Tensors arguments;
-    std::string others;
+    detail::StepArguments arguments;
     rows_.clear();
     for (int replica = 0; replica < detail::num_local_replicas(*strategy_); ++replica) {
       own.emplace_back(select(replica, args)...);
@@ -100,21 +113,28 @@ class PureStep {
       detail::Leaves leaves;
       std::apply([&](const auto&... each) { (leaves.add(each), ...); }, own.back());
       if (!leaves.unknown.empty()) replay_->refuse("an argument is neither tensor nor number: " + leaves.unknown);
-      others += leaves.others + '\0';
-      arguments.push_back(std::move(leaves.tensors));
+      arguments.others += leaves.others + '\0';
+      arguments.tensors.push_back(std::move(leaves.tensors));
+      arguments.numbers.push_back(std::move(leaves.numbers));
     }
-    arguments = replay_->placed(arguments);
+    arguments.tensors = replay_->placed(arguments.tensors);
     for (size_t replica = 0; replica < own.size(); ++replica) {
       size_t next = 0;
-      std::apply([&](auto&... each) { (detail::Leaves::replace(each, arguments[replica], next), ...); }, own[replica]);
+      const auto& tensors = arguments.tensors[replica];
+      std::apply([&](auto&... each) { (detail::Leaves::replace(each, tensors, next), ...); }, own[replica]);
     }
-    return call<Own>(own, arguments, others);
+    return call<Own>(own, arguments);
   }
 
   /// Whether the next call replays the step if its arguments are like the last ones.
   bool is_replayed() const { return replay_ && replay_->is_ready(); }
   /// Why the last call called the function.
   std::string why_not() const { return replay_ ? replay_->why_not() : "this strategy does not compile"; }
+  /// Traces a replayed step again at every so many calls only; 0 for never. The environment variable
+  /// LOCKSTEP_PURE_CHECK sets the default.
+  void check_every(int64_t calls) {
+    if (replay_) replay_->check_every(calls);
+  }
 
  private:
   template <class Own>
@@ -128,35 +148,35 @@ class PureStep {
   }
 
   template <class Own>
-  auto call(std::vector<Own>& own, const detail::StepReplay::Tensors& arguments, const std::string& others) {
+  auto call(std::vector<Own>& own, const detail::StepArguments& arguments) {
     using Result = std::remove_cvref_t<decltype(call_one(own[0], std::nullopt))>;
     detail::StepReplay::Tensors tensors;
     if constexpr (std::is_void_v<Result>) {
-      if (replay_->replay(arguments, others, tensors)) return;
-      run(own, arguments, others, [&](int replica) { call_one(own[replica], rows_[replica]); });
-      replay_->end_run(detail::StepReplay::Tensors(own.size()));
+      if (replay_->replay(arguments, tensors)) return;
+      run(own, arguments, [&](int replica) { call_one(own[replica], rows_[replica]); });
+      tensors.resize(own.size());
+      replay_->end_run(tensors);
     } else {
-      if (replay_->replay(arguments, others, tensors)) return regrouped<Result>(structure<Result>(), tensors);
+      if (replay_->replay(arguments, tensors)) return regrouped<Result>(structure<Result>(), tensors);
       std::vector<std::optional<Result>> results(own.size());
-      run(own, arguments, others,
-          [&](int replica) { results[replica].emplace(call_one(own[replica], rows_[replica])); });
+      run(own, arguments, [&](int replica) { results[replica].emplace(call_one(own[replica], rows_[replica])); });
       detail::Leaves leaves;
       for (const auto& result : results) {
         leaves.tensors.clear();
         leaves.add(*result);
         tensors.push_back(leaves.tensors);
       }
-      if (!leaves.others.empty() || !leaves.unknown.empty()) replay_->refuse("a result is not a tensor");
+      const bool only_tensors = leaves.others.empty() && leaves.numbers.empty() && leaves.unknown.empty();
+      if (!only_tensors) replay_->refuse("a result is not a tensor");
       replay_->end_run(tensors);
-      structure_ = std::make_shared<Result>(without_tensors(*results[0]));
+      replay_->result_structure() = std::make_shared<Result>(without_tensors(*results[0]));
       return regrouped<Result>(structure<Result>(), tensors);
     }
   }
 
   template <class Own, class Body>
-  void run(const std::vector<Own>& own, const detail::StepReplay::Tensors& arguments, const std::string& others,
-           Body&& body) {
-    replay_->begin_run(arguments, others);
+  void run(const std::vector<Own>& own, const detail::StepArguments& arguments, Body&& body) {
+    replay_->begin_run(arguments);
     try {
       detail::call_replicas_on(*strategy_, body, PerReplica<Own>(own));
     } catch (...) {
@@ -177,7 +197,7 @@ class PureStep {
 
   template <class Result>
   const Result& structure() const {
-    return *static_cast<const Result*>(structure_.get());
+    return *static_cast<const Result*>(replay_->result_structure().get());
   }
 
   template <class Result>
@@ -197,8 +217,6 @@ class PureStep {
   std::shared_ptr<detail::StepReplay> replay_;
   /// The rows of each replica's batch in the present call.
   std::vector<std::optional<int64_t>> rows_;
-  /// A result of the function without its tensors.
-  std::shared_ptr<const void> structure_;
 };
 
 }  // namespace lockstep

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -8,6 +11,16 @@
 #include "lockstep/api.h"
 
 namespace lockstep::detail {
+
+/// Internal: the arguments of a call of a pure step.
+struct StepArguments {
+  /// The tensors of each replica, on its device.
+  std::vector<std::vector<at::Tensor>> tensors;
+  /// The numbers of each replica.
+  std::vector<std::vector<std::variant<int64_t, double>>> numbers;
+  /// An encoding of all other arguments, and of the types of numbers.
+  std::string others;
+};
 
 /// Internal: repeats a pure step (pure.h) of a strategy that compiles, without calling its function.
 class LOCKSTEP_API StepReplay {
@@ -17,14 +30,14 @@ class LOCKSTEP_API StepReplay {
 
   virtual ~StepReplay() = default;
 
-  /// Returns the arguments on the devices of their replicas.
-  virtual Tensors placed(const Tensors& arguments) = 0;
-  /// Replays the step and returns true, or returns false if the function must be called. `other_arguments` encodes the
-  /// arguments that are not tensors.
-  virtual bool replay(const Tensors& arguments, const std::string& other_arguments, Tensors& results) = 0;
-  /// These enclose a run of the function, which they record.
-  virtual void begin_run(const Tensors& arguments, const std::string& other_arguments) = 0;
-  virtual void end_run(const Tensors& results) = 0;
+  /// Returns the tensors on the devices of their replicas.
+  virtual Tensors placed(const Tensors& tensors) = 0;
+  /// Replays the step and returns true, or returns false if the function must be called.
+  virtual bool replay(const StepArguments& arguments, Tensors& results) = 0;
+  /// These enclose a run of the function, which they record. `end_run` detaches results whose graph the function has
+  /// used up, as a replay does.
+  virtual void begin_run(const StepArguments& arguments) = 0;
+  virtual void end_run(Tensors& results) = 0;
   virtual void run_failed() = 0;
 
   virtual bool is_ready() const = 0;
@@ -32,6 +45,10 @@ class LOCKSTEP_API StepReplay {
   virtual std::string why_not() const = 0;
   /// Never replays the step from now on.
   virtual void refuse(const std::string& why) = 0;
+  /// Where the structure of the results is stored that the last call had, one for each combination of arguments.
+  virtual std::shared_ptr<const void>& result_structure() = 0;
+  /// Traces the step again at every so many calls, to compare it with what is replayed; 0 for never.
+  virtual void check_every(int64_t calls) = 0;
 };
 
 }  // namespace lockstep::detail

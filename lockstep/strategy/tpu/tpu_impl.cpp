@@ -66,15 +66,22 @@ void TPUImpl::before_merge(int replica) { xla::execute_pending(*xla_devices_.dev
 void TPUImpl::call_for_each_replica(c10::function_ref<void(int)> body) {
   const std::lock_guard<std::recursive_mutex> turn(tpu_run_mutex());
   std::unique_ptr<xla::ReplicaRun> run = xla_devices_.begin(settings_of(take_run_options()));
+  const xla::RunThread of_run(run->id());
   try {
     StrategyImpl::call_for_each_replica([&](int replica) {
       const LeaveRun leave(*run, replica);
+      xla::RunThread::join(run->id());  // until the replica's part of the run ends, behind its function
+      const xla::InUserFunction function;
       body(replica);
     });
     run->finish();
+  } catch (const std::exception& error) {
+    run.reset();
+    xla_devices_.roll_back(error.what());
+    throw;
   } catch (...) {
     run.reset();
-    xla_devices_.roll_back();
+    xla_devices_.roll_back("an exception that is no std::exception");
     throw;
   }
   run.reset();

@@ -1,16 +1,52 @@
 #include "lockstep/strategy/tpu/tpu_replay.h"
 
+#include <algorithm>
+#include <utility>
+
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
 
+#include "lockstep/base/env.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
 #include "lockstep/device/random.h"
+#include "lockstep/xla/precision.h"
+#include "lockstep/xla/tensor/lazy_storage.h"
 
 namespace lockstep::detail {
 namespace {
 
+/// How many combinations of arguments a step keeps.
+constexpr size_t kMostSteps = 64;
+
 template <class Number>
 void append(std::string& text, Number number) {
   text.append(reinterpret_cast<const char*>(&number), sizeof(number));
+}
+
+void append(std::string& text, const xla::StepNumber& number) {
+  std::visit([&](auto value) { append(text, value); }, number);
+}
+
+/// The position of the first tensor that has the same value as tensor `i`: the program then has one argument for both.
+size_t first_with_the_value_of(size_t i, const std::vector<at::Tensor>& tensors) {
+  const auto value = [](const at::Tensor& tensor) {
+    const xla::LazyStorage* storage = xla::storage_of(tensor);
+    return storage == nullptr ? nullptr : storage->value().get();
+  };
+  for (size_t first = 0; first < i; ++first) {
+    if (value(tensors[first]) == value(tensors[i])) return first;
+  }
+  return i;
+}
+
+xla::ReplayChecks checks_from_environment() {
+  const std::string text = env::text("LOCKSTEP_PURE_CHECK");
+  if (text == "auto") return {};
+  if (text == "off") return {.every = 0, .at = {}};
+  return {.every = env::integer("LOCKSTEP_PURE_CHECK"), .at = {}};
 }
 
 /// The seeds that a run of the function draws: from the replica's own generator, or from LibTorch's with one replica.
@@ -41,8 +77,32 @@ std::recursive_mutex& tpu_run_mutex() {
   return mutex;
 }
 
-StepReplay::Tensors TPUReplay::placed(const Tensors& arguments) {
-  Tensors placed = arguments;
+bool ChangingNumbers::note(size_t position, const xla::StepNumber& value) {
+  constexpr size_t kValues = 3;
+  if (known_.size() <= position) known_.resize(position + 1);
+  Known& known = known_[position];
+  if (known.changes || std::find(known.values.begin(), known.values.end(), value) != known.values.end()) {
+    return known.changes;
+  }
+  if (known.values.size() == kValues) {
+    known.values.clear();
+    known.changes = true;
+  } else {
+    known.values.push_back(value);
+  }
+  return known.changes;
+}
+
+TPUReplay::TPUReplay(StrategyImpl& strategy, const xla::ReplicaDevices& devices)
+    : strategy_(strategy), devices_(devices), checks_(checks_from_environment()) {}
+
+void TPUReplay::check_every(int64_t calls) {
+  LOCKSTEP_CHECK_VALUE(calls >= 0, "[pure] the number of calls between two checks must not be negative: calls=", calls);
+  checks_ = {.every = calls, .at = {}};
+}
+
+StepReplay::Tensors TPUReplay::placed(const Tensors& tensors) {
+  Tensors placed = tensors;
   for (size_t replica = 0; replica < placed.size(); ++replica) {
     const c10::Device device = strategy_.devices()[replica].torch_device;
     for (at::Tensor& tensor : placed[replica]) {
@@ -52,59 +112,112 @@ StepReplay::Tensors TPUReplay::placed(const Tensors& arguments) {
   return placed;
 }
 
-xla::Replay& TPUReplay::find(const Tensors& arguments, const std::string& other_arguments) {
-  std::string key = other_arguments;
+/// Everything that selects a step: what a trace depends on and a program has no argument for.
+std::string TPUReplay::key_of(const StepArguments& arguments) {
+  std::string key = arguments.others;
   append(key, strategy_.observe_run());
-  for (const auto& of_replica : arguments) {
-    for (const at::Tensor& tensor : of_replica) {
+  append(key, at::GradMode::is_enabled());
+  append(key, c10::InferenceMode::is_enabled());
+  append(key, at::get_default_dtype().id());
+  append(key, xla::uses_full_precision());
+  size_t position = 0;
+  for (const auto& of_replica : arguments.numbers) {
+    for (const xla::StepNumber& number : of_replica) {
+      if (!changing_.note(position++, number)) append(key, number);
+    }
+    append(key, of_replica.size());
+  }
+  for (size_t replica = 0; replica < arguments.tensors.size(); ++replica) {
+    const auto& tensors = arguments.tensors[replica];
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const at::Tensor& tensor = tensors[i];
+      append(key, tensor.defined());
+      if (!tensor.defined()) continue;
       append(key, tensor.scalar_type());
       append(key, tensor.requires_grad());
+      append(key, first_with_the_value_of(i, tensors));
       for (const int64_t size : tensor.sizes()) append(key, size);
       append(key, ';');
     }
   }
-  std::unique_ptr<xla::Replay>& step = steps_[key];
-  if (!step) step = std::make_unique<xla::Replay>(devices_);
-  return *step;
+  return key;
 }
 
-bool TPUReplay::replay(const Tensors& arguments, const std::string& other_arguments, Tensors& results) {
+TPUReplay::Step& TPUReplay::find(const StepArguments& arguments) {
+  std::unique_ptr<Step>& step = steps_[key_of(arguments)];
+  if (!step) step = std::make_unique<Step>(devices_);
+  step->last_call = num_calls_;
+  Step& found = *step;
+  if (steps_.size() > kMostSteps) drop_oldest();
+  numbers_ = arguments.numbers;
+  const std::vector<double> of_optimizers = strategy_.numbers_of_observers();
+  for (auto& of_replica : numbers_) of_replica.insert(of_replica.end(), of_optimizers.begin(), of_optimizers.end());
+  return found;
+}
+
+void TPUReplay::drop_oldest() {
+  const auto oldest = std::min_element(steps_.begin(), steps_.end(), [](const auto& a, const auto& b) {
+    return a.second->last_call < b.second->last_call;
+  });
+  if (oldest->second.get() == current_) current_ = nullptr;
+  steps_.erase(oldest);
+  if (std::exchange(has_dropped_, true)) return;
+  LOCKSTEP_LOG(Warn) << "a pure step has been called with more than " << kMostSteps
+                     << " combinations of sizes, modes and flags: those that were not used for longest are forgotten";
+}
+
+bool TPUReplay::replay(const StepArguments& arguments, Tensors& results) {
+  ++num_calls_;
   if (!refusal_.empty()) return false;
   const std::lock_guard<std::recursive_mutex> turn(tpu_run_mutex());
-  current_ = &find(arguments, other_arguments);
-  if (!current_->is_ready()) return false;
+  current_ = &find(arguments);
+  if (!current_->replay.is_ready()) return false;
   RunSeeds seeds(strategy_.num_replicas_in_sync());
   const auto draw = [&](int replica, int64_t count) { return seeds.draw(replica, count); };
-  if (current_->replay(arguments, draw, results)) {
-    strategy_.observe_run_end();
-    strategy_.check_replicas_after_replay();
-    return true;
-  }
-  current_->forget("state was replaced, or the caller has a tensor over its memory");
-  return false;
+  if (!current_->replay.replay(arguments.tensors, numbers_, checks_, draw, results)) return false;
+  strategy_.observe_run_end();
+  strategy_.check_replicas_after_replay();
+  return true;
 }
 
-void TPUReplay::begin_run(const Tensors& arguments, const std::string& other_arguments) {
+void TPUReplay::begin_run(const StepArguments& arguments) {
   turn_.emplace(tpu_run_mutex());
-  current_ = &find(arguments, other_arguments);
+  used_graphs_.emplace();
+  current_ = &find(arguments);
   seedings_ = num_seedings();
-  current_->begin_trace(arguments);
+  current_->replay.begin_trace(arguments.tensors, numbers_);
 }
 
-void TPUReplay::end_run(const Tensors& results) {
-  current_->end_trace(results);
-  if (num_seedings() != seedings_) refuse("it calls torch::manual_seed");
+void TPUReplay::end_run(Tensors& results) {
+  const auto turn = std::move(turn_);
   turn_.reset();
+  bool has_graph = false;
+  for (auto& of_replica : results) {
+    for (at::Tensor& result : of_replica) {
+      if (!result.defined() || !result.requires_grad()) continue;
+      if (used_graphs_->contains(result)) {
+        result = result.detach();
+      } else {
+        has_graph = true;
+      }
+    }
+  }
+  used_graphs_.reset();
+  xla::Replay& replay = current_->replay;
+  replay.end_trace(results, has_graph);
+  if (num_seedings() != seedings_) refuse("it calls torch::manual_seed");
+  replay.throw_difference();
 }
 
 void TPUReplay::run_failed() {
-  current_->abandon_trace();
+  used_graphs_.reset();
+  current_->replay.abandon_trace();
   turn_.reset();
 }
 
 std::string TPUReplay::why_not() const {
   if (!refusal_.empty()) return refusal_;
-  return current_ == nullptr ? "it has not been called yet" : current_->why_not();
+  return current_ == nullptr ? "it has not been called yet" : current_->replay.why_not();
 }
 
 }  // namespace lockstep::detail

@@ -5,41 +5,77 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lockstep/strategy/replay/step_replay.h"
+#include "lockstep/strategy/replay/used_graphs.h"
 #include "lockstep/strategy/strategy_impl.h"
 #include "lockstep/xla/engine/replay.h"
 #include "lockstep/xla/engine/replica_run.h"
 
 namespace lockstep::detail {
 
-/// Internal: replays pure steps of a TPUStrategy. Each combination of argument sizes, module modes and optimizer
-/// options is a step of its own.
-class TPUReplay final : public StepReplay {
+/// Internal: finds out which numbers that a step is called with change from call to call.
+class ChangingNumbers {
  public:
-  TPUReplay(StrategyImpl& strategy, const xla::ReplicaDevices& devices) : strategy_(strategy), devices_(devices) {}
-
-  Tensors placed(const Tensors& arguments) override;
-  bool replay(const Tensors& arguments, const std::string& other_arguments, Tensors& results) override;
-  void begin_run(const Tensors& arguments, const std::string& other_arguments) override;
-  void end_run(const Tensors& results) override;
-  void run_failed() override;
-  bool is_ready() const override { return refusal_.empty() && current_ != nullptr && current_->is_ready(); }
-  std::string why_not() const override;
-  void refuse(const std::string& why) override { refusal_ = why; }
+  /// Notes the value of a number and returns whether it changes: it has had more than three values.
+  bool note(size_t position, const xla::StepNumber& value);
 
  private:
-  xla::Replay& find(const Tensors& arguments, const std::string& other_arguments);
+  struct Known {
+    std::vector<xla::StepNumber> values;
+    bool changes = false;
+  };
+  std::vector<Known> known_;
+};
+
+/// Internal: replays pure steps of a TPUStrategy. Each combination of argument sizes, modes, flags and options is a
+/// step of its own; a limited number of them is kept.
+class TPUReplay final : public StepReplay {
+ public:
+  TPUReplay(StrategyImpl& strategy, const xla::ReplicaDevices& devices);
+
+  Tensors placed(const Tensors& tensors) override;
+  bool replay(const StepArguments& arguments, Tensors& results) override;
+  void begin_run(const StepArguments& arguments) override;
+  void end_run(Tensors& results) override;
+  void run_failed() override;
+  bool is_ready() const override { return refusal_.empty() && current_ != nullptr && current_->replay.is_ready(); }
+  std::string why_not() const override;
+  void refuse(const std::string& why) override { refusal_ = why; }
+  void check_every(int64_t calls) override;
+  std::shared_ptr<const void>& result_structure() override { return current_->structure; }
+
+ private:
+  /// The step for one combination.
+  struct Step {
+    explicit Step(const xla::ReplicaDevices& devices) : replay(devices) {}
+
+    xla::Replay replay;
+    std::shared_ptr<const void> structure;
+    uint64_t last_call = 0;
+  };
+
+  std::string key_of(const StepArguments& arguments);
+  Step& find(const StepArguments& arguments);
+  void drop_oldest();
 
   StrategyImpl& strategy_;
   const xla::ReplicaDevices& devices_;
-  std::map<std::string, std::unique_ptr<xla::Replay>> steps_;
-  xla::Replay* current_ = nullptr;
+  xla::ReplayChecks checks_;
+  ChangingNumbers changing_;
+  std::map<std::string, std::unique_ptr<Step>> steps_;
+  Step* current_ = nullptr;
+  /// The numbers of the present call: those of the step, then those of optimizers.
+  xla::Replay::Numbers numbers_;
+  uint64_t num_calls_ = 0;
+  bool has_dropped_ = false;
   std::string refusal_;
   /// How often generators had been seeded when the run began.
   uint64_t seedings_ = 0;
-  /// Held while the function is traced.
+  /// These two are there while the function is traced.
   std::optional<std::unique_lock<std::recursive_mutex>> turn_;
+  std::optional<UsedGraphs> used_graphs_;
 };
 
 /// The lock of a run. Runs of all TPU strategies take turns: their replicas may share devices.

@@ -36,12 +36,16 @@ Dtype dtype_or(const c10::OperatorHandle& op, const IValue* arguments, Dtype oth
   return i < 0 || arguments[i].isNone() ? other : arguments[i].toScalarType();
 }
 
-/// empty and empty_strided: contiguous zeros, which the compiler drops if they are overwritten.
+at::Tensor blank(Dtype dtype, Ints size, XlaDevice& device) {
+  return wrap(fill(0, dtype, size), device, LazyStorage::Listing::Blank);
+}
+
+/// empty and empty_strided: contiguous zeros, which are computed only if they are read before they are written.
 void empty(const c10::OperatorHandle& op, Stack* stack) {
   const IValue* arguments = arguments_of(op, stack);
   XlaDevice& device = device_at(device_index_of(arguments, op.schema().arguments().size()));
   const Dtype dtype = dtype_or(op, arguments, at::typeMetaToScalarType(at::get_default_dtype()));
-  finish(op, stack, wrap(fill(0, dtype, arguments[0].toIntVector()), device));
+  finish(op, stack, blank(dtype, arguments[0].toIntVector(), device));
 }
 
 void new_empty(const c10::OperatorHandle& op, Stack* stack) {
@@ -53,7 +57,7 @@ void new_empty(const c10::OperatorHandle& op, Stack* stack) {
   if (device >= 0 && arguments[device].isDevice()) {
     return finish(op, stack, at::empty(size, at::TensorOptions(arguments[device].toDevice()).dtype(dtype)));
   }
-  finish(op, stack, wrap(fill(0, dtype, size), storage_of(self)->device()));
+  finish(op, stack, blank(dtype, size, storage_of(self)->device()));
 }
 
 /// The result has the layout of `self`, so that the state of an optimizer is tiled like its parameter.
@@ -66,7 +70,7 @@ void empty_like(const c10::OperatorHandle& op, Stack* stack) {
     return finish(op, stack, at::empty(self.sizes(), at::TensorOptions(device.toDevice()).dtype(dtype)));
   }
   const LazyStorage& storage = *storage_of(self);
-  const at::Tensor made = wrap(fill(0, dtype, self.sizes()), storage.device());
+  const at::Tensor made = blank(dtype, self.sizes(), storage.device());
   if (Ints(storage.value()->shape) == self.sizes()) storage_of(made)->layout = storage.layout;
   finish(op, stack, made);
 }

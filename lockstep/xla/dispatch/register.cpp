@@ -41,6 +41,7 @@ class Traced final : public c10::OperatorKernel {
     const AtenCall call(arguments, device_index_of(arguments, num_arguments_));
     if (lowering_.covers != nullptr && !lowering_.covers(call)) return fall_back(op, stack);
     detail::count_traced();
+    check_may_compute(device_at(call.device_index()));
     device_at(call.device_index()).note(origin_);
     Values values = lowering_.emit(call);
     c10::SmallVector<at::Tensor, 3> results;

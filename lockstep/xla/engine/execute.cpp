@@ -76,7 +76,7 @@ void execute_together(std::vector<PendingWork>& works) {
   for (PendingWork& work : works) traces.push_back(&work.trace());
   launch(traces, devices_of(works), [&](const std::shared_ptr<const Program>& program) {
     for (const PendingWork& work : works) {
-      if (listener() != nullptr && work.device().run != nullptr)
+      if (listener() != nullptr && work.device().run.load() != nullptr)
         listener()->on_launch(work, work.device().replica, program);
     }
   });

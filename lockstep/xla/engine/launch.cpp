@@ -1,7 +1,9 @@
 #include "lockstep/xla/engine/launch.h"
 
+#include <algorithm>
 #include <chrono>
 
+#include "lockstep/base/error.h"
 #include "lockstep/xla/counters.h"
 #include "lockstep/xla/tensor/process_client.h"
 
@@ -55,7 +57,50 @@ void agree_on_donation(at::ArrayRef<Trace*> traces) {
   }
 }
 
+/// Marks arguments whose memory the program has taken over. Returns their number.
+size_t lose_deleted(const std::vector<const Node*>& donated, const std::string& error) {
+  size_t lost = 0;
+  for (const Node* argument : donated) {
+    DeviceData& data = data_of(*argument);
+    const bool is_deleted =
+        std::any_of(data.buffers.begin(), data.buffers.end(), [](const Buffer& buffer) { return buffer.is_deleted(); });
+    if (!is_deleted) continue;
+    data.buffers.clear();
+    data.lost =
+        "a program that updates it in place failed (" + error + "); load it from a checkpoint, or make it again";
+    ++lost;
+  }
+  return lost;
+}
+
+void append_donated(const std::vector<const Node*>& arguments, const Trace& trace, std::vector<const Node*>& donated) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (trace.donated_to[i] >= 0) donated.push_back(arguments[i]);
+  }
+}
+
 }  // namespace
+
+std::vector<std::vector<Buffer>> execute_program(const Program& program, const LaunchArguments& arguments,
+                                                 const std::vector<const Node*>& donated) {
+  const bool is_first = !program.has_succeeded.load();
+  // A plugin for CPUs allocates memory when the program has started, and its memory is the host's.
+  const bool keeps_arguments = is_first && client().platform() == "cpu";
+  try {
+    auto results = program.executable.execute(arguments.handles(), keeps_arguments);
+    for (size_t device = 0; is_first && device < results.size(); ++device) {
+      for (const Buffer& result : results[device]) result.wait();
+    }
+    program.has_succeeded.store(true);
+    return results;
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    const size_t lost = lose_deleted(donated, text);
+    if (lost == 0) throw;
+    LOCKSTEP_THROW(c10::Error, text, "; the program had taken over the memory of the variables that it updates: ", lost,
+                   " tensors are lost, load them from a checkpoint, or make them again");
+  }
+}
 
 std::unique_ptr<DeviceData> take_result(std::vector<std::vector<Buffer>>& of_devices, size_t replica, size_t i,
                                         const XlaDevice& device, LayoutPtr layout) {
@@ -89,6 +134,7 @@ void launch_padded(at::ArrayRef<Trace*> traces, std::vector<PaddedTrace>& padded
   const std::vector<const Trace*> read_only(all.begin(), all.end());
   const std::shared_ptr<const Program> program = find_program(read_only, devices);
   LaunchArguments arguments(devices[0]->num_partitions());
+  std::vector<const Node*> donated;
   for (size_t replica = 0; replica < padded.size(); ++replica) {
     const auto& [trace, sources] = padded[replica];
     for (size_t i = 0; i < sources.size(); ++i) ensure_padded(*sources[i], trace.arguments[i]->shape);
@@ -96,8 +142,9 @@ void launch_padded(at::ArrayRef<Trace*> traces, std::vector<PaddedTrace>& padded
     std::vector<int64_t> integers;
     add_numbers(trace, *program, numbers, integers);
     arguments.add({sources.data(), sources.size()}, numbers, integers, *devices[replica]);
+    append_donated({sources.begin(), sources.end()}, trace, donated);
   }
-  auto results = program->executable.execute(arguments.handles());
+  auto results = execute_program(*program, arguments, donated);
   for (size_t replica = 0; replica < padded.size(); ++replica) {
     const auto& [trace, sources] = padded[replica];
     for (size_t i = 0; i < sources.size(); ++i) {
@@ -123,6 +170,7 @@ void launch(at::ArrayRef<Trace*> traces, at::ArrayRef<XlaDevice*> devices,
   const std::shared_ptr<const Program> program = find_program(read_only, devices);
   const auto begin = Clock::now();
   LaunchArguments arguments(devices[0]->num_partitions());
+  std::vector<const Node*> donated;
   for (size_t replica = 0; replica < traces.size(); ++replica) {
     const Trace& trace = *traces[replica];
     for (const Node* argument : trace.arguments) ensure_uploaded(*argument);
@@ -130,8 +178,9 @@ void launch(at::ArrayRef<Trace*> traces, at::ArrayRef<XlaDevice*> devices,
     std::vector<int64_t> integers;
     add_numbers(trace, *program, numbers, integers);
     arguments.add({trace.arguments.data(), trace.arguments.size()}, numbers, integers, *devices[replica]);
+    append_donated({trace.arguments.begin(), trace.arguments.end()}, trace, donated);
   }
-  auto results = program->executable.execute(arguments.handles());
+  auto results = execute_program(*program, arguments, donated);
   if (on_launched) on_launched(program);
   for (size_t replica = 0; replica < traces.size(); ++replica) {
     settle(*traces[replica], replica, *devices[replica], results);

@@ -26,6 +26,11 @@ class LaunchArguments {
   std::vector<Buffer> numbers_;
 };
 
+/// Executes a program. If it fails, arguments among `donated` whose memory is gone are lost, and the error says so. The
+/// first execution waits for the results, because a program that needs too much memory fails then.
+std::vector<std::vector<Buffer>> execute_program(const Program& program, const LaunchArguments& arguments,
+                                                 const std::vector<const Node*>& donated);
+
 /// Executes equal traces, one for each device, as one program. Their results become arguments; `on_launched` is called
 /// before that.
 void launch(at::ArrayRef<Trace*> traces, at::ArrayRef<XlaDevice*> devices,

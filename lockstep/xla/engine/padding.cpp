@@ -17,6 +17,9 @@ namespace {
 /// The operations of a step, and the devices that execute them.
 using StepIdentity = std::vector<uint64_t>;
 
+/// The most steps that are known: a process that traces ever new ones must not grow.
+constexpr size_t kMostKnownSteps = 1024;
+
 /// What is known of a step from earlier runs.
 struct KnownStep {
   std::unique_ptr<ReferenceTrace> reference;
@@ -128,7 +131,9 @@ std::vector<PaddedTrace> plan(const std::vector<PendingWork>& works, const std::
                               const RunSettings& settings) {
   KnownSteps& known = known_steps();
   const std::lock_guard<std::mutex> lock(known.mutex);
-  KnownStep& step = known.steps[identity_of(works)];
+  StepIdentity identity = identity_of(works);
+  if (known.steps.size() >= kMostKnownSteps && known.steps.count(identity) == 0) known.steps.clear();
+  KnownStep& step = known.steps[std::move(identity)];
   const bool equal_sizes = have_equal_sizes(works);
   if (!step.reference) {
     if (equal_sizes) step.reference = std::make_unique<ReferenceTrace>(works[0].trace());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "lockstep/xla/graph/trace.h"
@@ -11,22 +12,23 @@ namespace lockstep::xla {
 class PendingWork {
  public:
   explicit PendingWork(XlaDevice& device);
-  PendingWork(PendingWork&& other) noexcept;
+  PendingWork(PendingWork&& other) noexcept = default;
   PendingWork& operator=(PendingWork&&) = delete;
   ~PendingWork();
 
   XlaDevice& device() const { return *device_; }
-  const Pending& pending() const { return pending_; }
+  /// Its storages may be destroyed by other threads: use them under the lock of the device.
+  const Pending& pending() const { return *pending_; }
   const Trace& trace() const { return trace_; }
   Trace& trace() { return trace_; }
-  bool empty() const { return pending_.results.empty(); }
+  bool empty() const { return pending_->results.empty(); }
 
   /// The values have been computed: their storages are no longer pending.
-  void executed();
+  void executed() { device_->executed(*pending_); }
 
  private:
   XlaDevice* device_;
-  Pending pending_;
+  std::unique_ptr<Pending> pending_;
   Trace trace_;
 };
 

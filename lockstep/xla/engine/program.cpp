@@ -1,9 +1,11 @@
 #include "lockstep/xla/engine/program.h"
 
 #include <chrono>
+#include <condition_variable>
 #include <map>
 #include <unordered_map>
 
+#include "lockstep/base/env.h"
 #include "lockstep/base/log.h"
 #include "lockstep/xla/counters.h"
 #include "lockstep/xla/engine/recompilation.h"
@@ -24,14 +26,26 @@ struct Entry {
   std::vector<uint64_t> key;
   std::vector<uint64_t> constants;
   std::shared_ptr<const Program> program;
+  /// A thread compiles it; others wait for it.
+  bool is_compiling = false;
+  uint64_t last_use = 0;
 };
+
+/// Which numbers are arguments of the programs of one step, whatever its sizes.
+using NumberFlags = std::vector<char>;
 
 struct Cache {
   std::mutex mutex;
-  std::unordered_map<uint64_t, std::vector<Entry>> entries;
+  std::condition_variable compiled;
+  std::unordered_multimap<uint64_t, std::shared_ptr<Entry>> entries;
+  std::unordered_map<uint64_t, NumberFlags> changing_numbers;
+  uint64_t num_uses = 0;
   Recompilations recompilations;
   std::shared_ptr<const Program> last;
 };
+
+/// The most steps whose changing numbers are known.
+constexpr size_t kMostSteps = 4096;
 
 Cache& cache() {
   static Cache& cache = *new Cache;
@@ -89,12 +103,12 @@ std::shared_ptr<const Program> compile(const Trace& trace, at::ArrayRef<XlaDevic
   options.partitions = devices[0]->num_partitions();
   options.number_is_argument = number_is_argument;
   options.full_precision = uses_full_precision();
-  program->stablehlo = emit(trace, options);
+  const std::string stablehlo = emit(trace, options);
   const double emitted = seconds_since(begin);
   program->number_is_argument = std::move(number_is_argument);
-  LOCKSTEP_LOG(Debug) << "compiling\n" << program->stablehlo;
+  LOCKSTEP_LOG(Debug) << "compiling\n" << stablehlo;
   program->executable =
-      client().compile(program->stablehlo, device_ids(devices), options.full_precision, compiler_options(devices));
+      client().compile(stablehlo, device_ids(devices), options.full_precision, compiler_options(devices));
   count([&](Counters& all) {
     ++all.compiles;
     all.emit_seconds += emitted;
@@ -124,17 +138,73 @@ const Node* numbers_that_change(const Entry& entry, at::ArrayRef<const Trace*> t
   return first;
 }
 
-Entry* find_entry(Cache& all, uint64_t hash, const std::vector<uint64_t>& key) {
-  for (Entry& known : all.entries[hash]) {
-    if (known.key == key) return &known;
+std::shared_ptr<Entry> find_entry(Cache& all, uint64_t hash, const std::vector<uint64_t>& key) {
+  const auto [begin, end] = all.entries.equal_range(hash);
+  for (auto known = begin; known != end; ++known) {
+    if (known->second->key == key) return known->second;
   }
   return nullptr;
 }
 
-Entry& new_entry(Cache& all, uint64_t hash, std::vector<uint64_t> key, const Trace& trace) {
-  auto& bucket = all.entries[hash];
-  bucket.push_back({std::move(key), bits_of_numbers(trace), nullptr});
-  return bucket.back();
+std::shared_ptr<Entry> new_entry(Cache& all, uint64_t hash, std::vector<uint64_t> key, const Trace& trace) {
+  auto entry = std::make_shared<Entry>();
+  entry->key = std::move(key);
+  entry->constants = bits_of_numbers(trace);
+  all.entries.emplace(hash, entry);
+  return entry;
+}
+
+/// Identifies the operations of a step on its devices, for all sizes.
+uint64_t identity_of_step(const Trace& trace, at::ArrayRef<XlaDevice*> devices) {
+  uint64_t hash = trace.skeleton ^ trace.numbers.size();
+  for (const XlaDevice* device : devices) hash = (hash ^ static_cast<uint64_t>(device->index() + 1)) * 1099511628211ULL;
+  return hash;
+}
+
+/// Which numbers of a trace are arguments of its first program: those that changed at other sizes.
+NumberFlags first_arguments(const Cache& all, const Trace& trace, at::ArrayRef<XlaDevice*> devices) {
+  NumberFlags flags;
+  for (const Node* number : trace.numbers) flags.push_back(number->always_argument ? 1 : 0);
+  const auto known = all.changing_numbers.find(identity_of_step(trace, devices));
+  if (known == all.changing_numbers.end() || known->second.size() != flags.size()) return flags;
+  for (size_t i = 0; i < flags.size(); ++i) flags[i] = flags[i] | known->second[i];
+  return flags;
+}
+
+/// Forgets the programs that were not used for longest. Those that a replay holds live on in it.
+void forget_oldest(Cache& all) {
+  static const auto limit = static_cast<size_t>(std::max<int64_t>(1, env::integer("LOCKSTEP_XLA_PROGRAMS")));
+  while (all.entries.size() > limit) {
+    auto oldest = all.entries.end();
+    for (auto entry = all.entries.begin(); entry != all.entries.end(); ++entry) {
+      if (entry->second->is_compiling) continue;
+      if (oldest == all.entries.end() || entry->second->last_use < oldest->second->last_use) oldest = entry;
+    }
+    if (oldest == all.entries.end()) return;
+    all.entries.erase(oldest);
+    count([](Counters& counters) { ++counters.forgotten_programs; });
+  }
+}
+
+/// Compiles without the lock, so that other programs can be found and compiled meanwhile.
+void compile_entry(Cache& all, Entry& entry, std::unique_lock<std::mutex>& lock, const Trace& trace,
+                   at::ArrayRef<XlaDevice*> devices, NumberFlags is_argument) {
+  entry.is_compiling = true;
+  lock.unlock();
+  std::shared_ptr<const Program> program;
+  try {
+    program = compile(trace, devices, std::move(is_argument));
+  } catch (...) {
+    lock.lock();
+    entry.is_compiling = false;
+    all.compiled.notify_all();
+    throw;
+  }
+  lock.lock();
+  entry.program = std::move(program);
+  entry.constants = bits_of_numbers(trace);
+  entry.is_compiling = false;
+  all.compiled.notify_all();
 }
 
 }  // namespace
@@ -142,26 +212,25 @@ Entry& new_entry(Cache& all, uint64_t hash, std::vector<uint64_t> key, const Tra
 std::shared_ptr<const Program> find_program(at::ArrayRef<const Trace*> traces, at::ArrayRef<XlaDevice*> devices) {
   Cache& all = cache();
   const Trace& trace = *traces[0];
-  const std::lock_guard<std::mutex> lock(all.mutex);
+  std::unique_lock<std::mutex> lock(all.mutex);
   std::vector<uint64_t> key = full_key(trace, devices);
   const uint64_t hash = full_hash(trace, key);
-  Entry* entry = find_entry(all, hash, key);
-  std::vector<char> is_argument;
-  if (entry != nullptr && entry->program) {
-    is_argument = entry->program->number_is_argument;
-  } else {
-    if (entry == nullptr) entry = &new_entry(all, hash, std::move(key), trace);
-    for (const Node* number : trace.numbers) is_argument.push_back(number->always_argument ? 1 : 0);
-  }
+  std::shared_ptr<Entry> entry = find_entry(all, hash, key);
+  if (!entry) entry = new_entry(all, hash, std::move(key), trace);
+  all.compiled.wait(lock, [&] { return !entry->is_compiling; });
+  entry->last_use = ++all.num_uses;
+  NumberFlags is_argument = entry->program ? entry->program->number_is_argument : first_arguments(all, trace, devices);
   const Node* changed = numbers_that_change(*entry, traces, is_argument);
   if (entry->program && changed == nullptr) return entry->program;
   if (entry->program) {
     all.recompilations.number_changed(trace, *changed);
+    if (all.changing_numbers.size() >= kMostSteps) all.changing_numbers.clear();
+    all.changing_numbers[identity_of_step(trace, devices)] = is_argument;
   } else {
     all.recompilations.sizes_changed(trace, devices);
   }
-  entry->program = compile(trace, devices, std::move(is_argument));
-  entry->constants = bits_of_numbers(trace);
+  compile_entry(all, *entry, lock, trace, devices, std::move(is_argument));
+  forget_oldest(all);
   return entry->program;
 }
 
@@ -169,7 +238,7 @@ bool has_program(const Trace& trace, at::ArrayRef<XlaDevice*> devices) {
   Cache& all = cache();
   const std::lock_guard<std::mutex> lock(all.mutex);
   const std::vector<uint64_t> key = full_key(trace, devices);
-  const Entry* entry = find_entry(all, full_hash(trace, key), key);
+  const auto entry = find_entry(all, full_hash(trace, key), key);
   return entry != nullptr && entry->program != nullptr;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -8,7 +9,7 @@
 #include "lockstep/xla/pjrt/executable.h"
 #include "lockstep/xla/tensor/xla_device.h"
 
-/// Internal: the cache of compiled programs.
+/// Internal: the cache of compiled programs. Their texts are not kept.
 namespace lockstep::xla {
 
 /// A compiled trace. Immutable: when a number becomes an argument, another program is compiled.
@@ -16,14 +17,17 @@ struct Program {
   Executable executable;
   /// For each number of the trace whether it is an argument of the program; the others are constants.
   std::vector<char> number_is_argument;
-  std::string stablehlo;
+  /// Whether it has been executed without an error.
+  mutable std::atomic<bool> has_succeeded{false};
 };
 
 /// Returns the program for the traces of all replicas, which are equal except for the values of numbers; compiles it if
 /// it is not in the cache. Trace r is executed on `devices[r]`, with the compiler options of the run of the devices.
 ///
-/// A number is a constant until its value differs from the last execution or between replicas; then it is an argument.
-/// A recompilation for other sizes, or because of a number, is logged with its reason.
+/// A number is a constant until its value differs from the last execution or between replicas; then it is an argument,
+/// also in programs for other sizes. A recompilation for other sizes, or because of a number, is logged with its
+/// reason. Different programs are compiled at the same time if several threads need them. LOCKSTEP_XLA_PROGRAMS limits
+/// the cache.
 std::shared_ptr<const Program> find_program(at::ArrayRef<const Trace*> traces, at::ArrayRef<XlaDevice*> devices);
 
 /// Whether there is a program for a trace of all replicas, for any values of its numbers.

@@ -9,6 +9,9 @@ namespace {
 /// The first recompilation that is a warning; after it, every power of two.
 constexpr int kWorthAWarning = 3;
 
+/// The most steps that are known.
+constexpr size_t kMostKnown = 4096;
+
 std::vector<Shape> argument_shapes(const Trace& trace) {
   std::vector<Shape> shapes;
   for (const Node* argument : trace.arguments) shapes.push_back(argument->shape);
@@ -42,6 +45,7 @@ void Recompilations::number_changed(const Trace& trace, const Node& number) {
 }
 
 void Recompilations::sizes_changed(const Trace& trace, at::ArrayRef<XlaDevice*> devices) {
+  if (known_.size() >= kMostKnown) known_.clear();
   Known& known = known_[identity(trace, devices)];
   const std::vector<Shape> shapes = argument_shapes(trace);
   for (size_t i = 0; i < std::min(shapes.size(), known.arguments.size()); ++i) {

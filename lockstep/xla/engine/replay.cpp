@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 
+#include "lockstep/base/error.h"
 #include "lockstep/xla/counters.h"
 
 namespace lockstep::xla {
@@ -13,80 +14,18 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Larger host tensors that a step makes are not compared: such a step is traced every time.
-constexpr size_t kComparableBytes = 1 << 20;
-
-int position_of(const Node* node, const std::vector<Value>& values) {
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (values[i].get() == node) return static_cast<int>(i);
-  }
-  return -1;
-}
-
-/// The storage that holds an argument, or held it before it was overwritten; null if there is none.
-LazyStorage* home_of(const Node& argument, const Pending& pending) {
-  if (argument.owners > 0 && argument.holder != nullptr) return holder_of(argument);
-  for (PendingStorage* pending_storage : pending.storages) {
-    LazyStorage& storage = lazy_storage(*pending_storage);
-    if (storage.before().get() == &argument) return &storage;
-  }
-  return nullptr;
-}
-
-bool same_constants(const Value& a, const Value& b) {
-  if (a == b) return true;
-  if (!a || !b || a->dtype != b->dtype || a->shape != b->shape) return false;
-  const size_t bytes = static_cast<size_t>(a->numel()) * c10::elementSize(a->dtype);
-  return bytes <= kComparableBytes && at::equal(download(*a), download(*b));
+/// Whether a tensor is all of its storage, in the shape of its value.
+bool is_whole(const at::Tensor& tensor) {
+  const LazyStorage& storage = *storage_of(tensor);
+  return tensor.storage_offset() == 0 && tensor.is_contiguous() && tensor.sizes() == Ints(storage.value()->shape);
 }
 
 }  // namespace
 
-/// Where an argument of the program comes from: an argument of the step, a storage that outlives it, or a constant.
-struct Replay::Source {
-  int argument = -1;
-  std::weak_ptr<LazyStorage*> storage;
-  Value constant;
-  Dtype dtype = at::kFloat;
-  Shape shape;
-  LayoutPtr layout = nullptr;
-};
-
-/// Where a result goes: storages that outlive the step, and results of the step.
-struct Replay::Sink {
-  struct Holder {
-    std::weak_ptr<LazyStorage*> storage;
-    /// Whether it held an argument before the step: it is state, not only a result.
-    bool is_state = false;
-
-    bool is(const LazyStorage* other) const {
-      const auto alive = storage.lock();
-      return alive && *alive == other;
-    }
-  };
-  std::vector<Holder> holders;
-  Dtype dtype = at::kFloat;
-  Shape shape;
-  LayoutPtr layout = nullptr;
-};
-
-struct Replay::Number {
-  uint64_t bits = 0;
-  int64_t draw = -1;
-  bool is_float = false;
-  const char* origin = "";
-};
-
-struct Replay::Known {
-  std::vector<Source> sources;
-  std::vector<Sink> sinks;
-  std::vector<int> donated_to;
-  std::vector<uint64_t> key;
-  std::vector<Number> numbers;
-  /// The sink of each result of the step.
-  std::vector<int> returned;
-  int launches = 0;
-};
+bool ReplayChecks::are_due(int64_t call) const {
+  if (every <= 0) return false;
+  return call % every == 0 || std::find(at.begin(), at.end(), call) != at.end();
+}
 
 Replay::Replay(const ReplicaDevices& devices) : devices_(devices.devices()) {}
 
@@ -94,18 +33,26 @@ Replay::~Replay() = default;
 
 void Replay::forget(const std::string& why) {
   is_ready_ = false;
+  is_check_ = false;
   why_not_ = why;
   now_.clear();
 }
 
-void Replay::begin_trace(const Tensors& arguments) {
+void Replay::begin_trace(const Tensors& arguments, const Numbers& numbers) {
+  ++num_calls_;
   before_ = std::move(now_);
   now_.assign(devices_.size(), {});
   arguments_.assign(devices_.size(), {});
   refusal_.clear();
   is_ready_ = false;
   for (size_t replica = 0; replica < arguments.size(); ++replica) {
-    for (const at::Tensor& tensor : arguments[replica]) arguments_[replica].push_back(read(tensor));
+    now_[replica].given = numbers[replica];
+    for (size_t i = 0; i < arguments[replica].size(); ++i) {
+      const at::Tensor& tensor = arguments[replica][i];
+      arguments_[replica].push_back(storage_of(tensor));
+      if (!tensor.defined() || is_whole(tensor)) continue;
+      refusal_ = "argument " + std::to_string(i) + " is a view of another tensor; pass a copy, or the whole tensor";
+    }
   }
   set_listener(this);
 }
@@ -119,111 +66,88 @@ void Replay::abandon_trace() {
 void Replay::on_separate_execution(const std::string& why) { refusal_ = why; }
 
 void Replay::on_launch(const PendingWork& work, int replica, const std::shared_ptr<const Program>& program) {
-  Known& known = now_[replica];
-  const Trace& trace = work.trace();
   program_ = program;
-  ++known.launches;
-  known.key = trace.key;
-  known.donated_to = trace.donated_to;
-  known.sources.clear();
-  known.sinks.clear();
-  known.numbers.clear();
-  for (const Node* argument : trace.arguments) {
-    Source source;
-    source.dtype = argument->dtype;
-    source.shape = argument->shape;
-    source.layout = data_of(*argument).layout;
-    source.argument = position_of(argument, arguments_[replica]);
-    LazyStorage* home = source.argument < 0 ? home_of(*argument, work.pending()) : nullptr;
-    if (home != nullptr) source.storage = home->watch();
-    if (home == nullptr && source.argument < 0) source.constant = Value::reclaim_copy(const_cast<Node*>(argument));
-    known.sources.push_back(std::move(source));
+  now_[replica].record(work, arguments_[replica]);
+}
+
+void Replay::end_trace(const Tensors& results, bool has_graph) {
+  set_listener(nullptr);
+  arguments_.clear();
+  for (size_t replica = 0; replica < results.size(); ++replica) now_[replica].set_results(results[replica]);
+  why_not_ = compare_with_last(has_graph);
+  is_ready_ = why_not_.empty();
+  if (is_check_ && !is_ready_) {
+    difference_ =
+        c10::str("[pure] call ", num_calls_, " of a step that is replayed was traced, to compare its function ",
+                 "with the program, and the function does something else: ", why_not_, "; calls ", first_replayed_,
+                 " to ", num_calls_ - 1, " were replayed without it. A pure step depends on ",
+                 "its arguments and on state on the devices, and reads no values (docs/tpu.md, Pure steps)");
+    forget(why_not_);
   }
-  for (const Trace::Result& result : trace.results) {
-    Sink sink{{}, result.value->dtype, result.value->shape, result.layout};
-    for (PendingStorage* pending : work.pending().storages) {
-      LazyStorage& storage = lazy_storage(*pending);
-      if (storage.value() == result.value) sink.holders.push_back({storage.watch(), storage.before() != nullptr});
+  is_check_ = false;
+  before_.clear();
+  if (!is_ready_) return;
+  first_replayed_ = num_calls_ + 1;
+  for (RecordedStep& step : now_) {
+    // Results of the step are new tensors every time; those of this trace belong to the caller.
+    for (const int sink : step.returned) {
+      std::erase_if(step.sinks[sink].holders,
+                    [](const RecordedStep::Sink::Holder& holder) { return !holder.is_state; });
     }
-    known.sinks.push_back(std::move(sink));
-  }
-  for (const Node* number : trace.numbers) {
-    known.numbers.push_back({number_bits(*number), number->ordinal, is_float(number->dtype), number->origin});
   }
 }
 
-void Replay::end_trace(const Tensors& results) {
-  set_listener(nullptr);
-  arguments_.clear();
-  for (size_t replica = 0; replica < results.size(); ++replica) {
-    for (const at::Tensor& result : results[replica]) {
-      LazyStorage* storage = storage_of(result);
-      int found = -1;
-      auto& sinks = now_[replica].sinks;
-      for (size_t i = 0; i < sinks.size() && storage != nullptr; ++i) {
-        for (const Sink::Holder& holder : sinks[i].holders) {
-          if (!holder.is_state && holder.is(storage)) found = static_cast<int>(i);
-        }
-      }
-      const bool is_whole = found >= 0 && result.is_contiguous() && result.sizes() == Ints(sinks[found].shape);
-      now_[replica].returned.push_back(is_whole ? found : -1);
-    }
-  }
-  why_not_ = compare_with_last();
-  is_ready_ = why_not_.empty();
-  if (!is_ready_) return;
-  for (Known& known : now_) {
-    // Results of the step are new tensors every time; those of this trace belong to the caller.
-    for (const int sink : known.returned) {
-      std::erase_if(known.sinks[sink].holders, [](const Sink::Holder& holder) { return !holder.is_state; });
-    }
-  }
+void Replay::throw_difference() {
+  if (difference_.empty()) return;
+  const std::string text = std::move(difference_);
+  difference_.clear();
+  LOCKSTEP_THROW(c10::ValueError, text);
 }
 
 /// Returns why the step cannot be replayed yet, or "".
-std::string Replay::compare_with_last() const {
+std::string Replay::compare_with_last(bool has_graph) {
+  for (const XlaDevice* device : devices_) {
+    if (const std::string read = device->first_read(); !read.empty()) {
+      return "the function reads values of tensors, by " + read;
+    }
+  }
   if (!refusal_.empty()) return refusal_;
-  for (const Known& known : now_) {
-    if (known.launches > 1) return "the function reads values that need all replicas";
-    if (known.launches == 0) return "the function computes nothing";
-    if (std::count(known.returned.begin(), known.returned.end(), -1) > 0) {
+  for (const RecordedStep& step : now_) {
+    if (!step.refusal.empty()) return step.refusal;
+    if (step.launches > 1) return "the function reads values that need all replicas";
+    if (step.launches == 0) return "the function computes nothing";
+    if (std::count(step.returned.begin(), step.returned.end(), -1) > 0) {
       return "a result is no new tensor of the device: return clones of variables, and tensors that the step computed";
     }
   }
   if (before_.empty()) return "it has been called once, and must do the same twice";
   for (size_t replica = 0; replica < now_.size(); ++replica) {
-    const Known& now = now_[replica];
-    const Known& last = before_[replica];
-    if (now.key != last.key) return "the program has changed since the last call";
-    for (size_t i = 0; i < now.numbers.size(); ++i) {
-      if (now.numbers[i].draw < 0 && now.numbers[i].bits != last.numbers[i].bits) {
-        return std::string("a number changes from call to call, in ") + now.numbers[i].origin;
-      }
-    }
-    for (size_t i = 0; i < now.sources.size(); ++i) {
-      const Source& source = now.sources[i];
-      if (source.constant && !same_constants(source.constant, last.sources[i].constant)) {
-        return "the function makes a tensor on the host that changes from call to call; pass it as an argument";
-      }
+    if (std::string difference = now_[replica].compare_with(before_[replica]); !difference.empty()) return difference;
+    for (size_t i = 0; i < now_[replica].numbers.size(); ++i) {
+      const bool varies = now_[replica].numbers[i].argument >= 0;
+      if (varies && program_->number_is_argument[i] == 0) return "a number that it is called with has changed once";
     }
   }
+  if (has_graph) return "a result has a graph for gradients, which a replay does not make: return result.detach()";
   return "";
 }
 
 /// The current value of a source; null if the step must be traced again.
-Value Replay::present_value(const Source& source, const std::vector<at::Tensor>& arguments, bool is_taken) const {
+Value Replay::present_value(const RecordedStep::Source& source, const std::vector<at::Tensor>& arguments,
+                            bool is_taken) const {
   Value value = source.constant;
   if (source.argument >= 0) {
     const at::Tensor& tensor = arguments[source.argument];
-    if (storage_of(tensor)->value()->op != Op::Argument) execute_pending(storage_of(tensor)->device());
-    value = read(tensor);
+    if (!tensor.defined() || !is_whole(tensor)) return {};
+    storage_of(tensor)->compute();
+    value = storage_of(tensor)->value();
   } else if (!value) {
     const auto alive = source.storage.lock();
     if (!alive) return {};
     LazyStorage& storage = **alive;
-    if (storage.value()->op != Op::Argument) execute_pending(storage.device());
+    storage.compute();
     value = storage.value();
-    if (is_taken && value->owners > 1) return {};
+    if (is_taken && value->owners.load() > 1) return {};
   }
   if (value->op != Op::Argument || value->dtype != source.dtype || value->shape != source.shape) return {};
   DeviceData& data = data_of(*value);
@@ -233,21 +157,37 @@ Value Replay::present_value(const Source& source, const std::vector<at::Tensor>&
   return value;
 }
 
-void Replay::add_arguments(int replica, const std::vector<Value>& values, const DrawSeeds& draw_seeds,
-                           LaunchArguments& launch) const {
-  const Known& known = now_[replica];
+/// Whether the numbers are the last ones, except for those that the program has as arguments.
+bool Replay::knows(const Numbers& numbers) const {
+  for (size_t replica = 0; replica < now_.size(); ++replica) {
+    const RecordedStep& step = now_[replica];
+    if (numbers[replica].size() != step.given.size()) return false;
+    for (size_t i = 0; i < step.given.size(); ++i) {
+      if (step.given_changes[i] == 0 && numbers[replica][i] != step.given[i]) return false;
+    }
+    for (const auto& [a, b] : step.equal_given) {
+      if (numbers[replica][a] != numbers[replica][b]) return false;
+    }
+  }
+  return true;
+}
+
+void Replay::add_arguments(int replica, const std::vector<Value>& values, const std::vector<StepNumber>& given,
+                           const DrawSeeds& draw_seeds, LaunchArguments& launch) const {
+  const RecordedStep& step = now_[replica];
   int64_t draws = 0;
-  for (const Number& number : known.numbers) draws = std::max(draws, number.draw + 1);
+  for (const RecordedStep::Number& number : step.numbers) draws = std::max(draws, number.draw + 1);
   const std::vector<int64_t> seeds = draws > 0 ? draw_seeds(replica, draws) : std::vector<int64_t>{};
   std::vector<double> numbers;
   std::vector<int64_t> integers;
-  for (size_t i = 0; i < known.numbers.size(); ++i) {
-    const Number& number = known.numbers[i];
+  for (size_t i = 0; i < step.numbers.size(); ++i) {
+    const RecordedStep::Number& number = step.numbers[i];
     if (program_->number_is_argument[i] == 0) continue;
-    if (number.is_float) {
-      numbers.push_back(std::bit_cast<double>(number.bits));
+    const uint64_t bits = step.number_bits_with(number, given);
+    if (is_float(number.dtype)) {
+      numbers.push_back(std::bit_cast<double>(bits));
     } else {
-      integers.push_back(number.draw >= 0 ? seeds[number.draw] : static_cast<int64_t>(number.bits));
+      integers.push_back(number.draw >= 0 ? seeds[number.draw] : static_cast<int64_t>(bits));
     }
   }
   std::vector<const Node*> nodes;
@@ -257,37 +197,53 @@ void Replay::add_arguments(int replica, const std::vector<Value>& values, const 
 
 /// Gives storages their new values and returns the results of the step.
 std::vector<at::Tensor> Replay::take_results(int replica, std::vector<std::vector<Buffer>>& buffers) const {
-  const Known& known = now_[replica];
+  const RecordedStep& step = now_[replica];
   XlaDevice& device = *devices_[replica];
   std::vector<Value> fresh;
-  for (size_t i = 0; i < known.sinks.size(); ++i) {
-    const Sink& sink = known.sinks[i];
+  for (size_t i = 0; i < step.sinks.size(); ++i) {
+    const RecordedStep::Sink& sink = step.sinks[i];
     auto data = take_result(buffers, static_cast<size_t>(replica), i, device, sink.layout);
     fresh.push_back(argument(std::move(data), sink.dtype, sink.shape));
-    for (const Sink::Holder& holder : sink.holders) {
+    for (const RecordedStep::Sink::Holder& holder : sink.holders) {
       if (const auto alive = holder.storage.lock()) (*alive)->settle(fresh.back());
     }
   }
   std::vector<at::Tensor> results;
-  for (const int sink : known.returned) results.push_back(wrap(fresh[sink], device));
+  for (const int sink : step.returned) results.push_back(wrap(fresh[sink], device));
   return results;
 }
 
-bool Replay::replay(const Tensors& arguments, const DrawSeeds& draw_seeds, Tensors& results) {
+bool Replay::replay(const Tensors& arguments, const Numbers& numbers, const ReplayChecks& checks,
+                    const DrawSeeds& draw_seeds, Tensors& results) {
   const auto begin = Clock::now();
   std::vector<std::vector<Value>> values(devices_.size());
+  std::vector<const Node*> donated;
   for (size_t replica = 0; replica < devices_.size(); ++replica) {
-    const Known& known = now_[replica];
-    for (size_t i = 0; i < known.sources.size(); ++i) {
-      values[replica].push_back(present_value(known.sources[i], arguments[replica], known.donated_to[i] >= 0));
-      if (!values[replica].back()) return false;
+    const RecordedStep& step = now_[replica];
+    for (size_t i = 0; i < step.sources.size(); ++i) {
+      const bool is_taken = step.donated_to[i] >= 0;
+      values[replica].push_back(present_value(step.sources[i], arguments[replica], is_taken));
+      if (!values[replica].back()) {
+        forget("state was replaced, or the caller has a tensor over its memory");
+        return false;
+      }
+      if (is_taken) donated.push_back(values[replica].back().get());
     }
+  }
+  if (!knows(numbers)) {
+    why_not_ = "a number that it is called with has changed for the first time";
+    return false;
+  }
+  if (checks.are_due(num_calls_ + 1)) {
+    is_check_ = true;
+    return false;
   }
   LaunchArguments launch(devices_[0]->num_partitions());
   for (size_t replica = 0; replica < devices_.size(); ++replica) {
-    add_arguments(static_cast<int>(replica), values[replica], draw_seeds, launch);
+    add_arguments(static_cast<int>(replica), values[replica], numbers[replica], draw_seeds, launch);
   }
-  auto buffers = program_->executable.execute(launch.handles());
+  auto buffers = execute_program(*program_, launch, donated);
+  ++num_calls_;
   results.clear();
   for (size_t replica = 0; replica < devices_.size(); ++replica) {
     for (size_t i = 0; i < values[replica].size(); ++i) {

@@ -7,19 +7,33 @@
 
 #include "lockstep/xla/engine/execute.h"
 #include "lockstep/xla/engine/launch.h"
+#include "lockstep/xla/engine/recorded_step.h"
 #include "lockstep/xla/engine/replica_run.h"
 
 namespace lockstep::xla {
 
+/// At which calls a step that is replayed is traced again, to compare the function with the program.
+struct ReplayChecks {
+  /// Every so many calls; 0 for never.
+  int64_t every = 1000;
+  /// At these calls, too.
+  std::vector<int64_t> at{10, 100};
+
+  bool are_due(int64_t call) const;
+};
+
 /// A step that runs without tracing: its program, the storage that each argument comes from, and the one that each
 /// result goes to.
 ///
-/// A step is traced until two consecutive traces are the same program with the same numbers; then it is replayed. The
-/// function must be pure: a replay does not see its other effects.
+/// A step is traced until two consecutive traces are the same program with the same numbers; then it is replayed.
+/// Numbers that it is called with may differ: they become arguments of the program. The function must be pure: a replay
+/// does not see its other effects. Therefore it is traced again from time to time.
 class LOCKSTEP_API Replay final : private ExecutionListener {
  public:
   /// The tensors of each replica.
   using Tensors = std::vector<std::vector<at::Tensor>>;
+  /// The numbers of each replica.
+  using Numbers = std::vector<std::vector<StepNumber>>;
   /// Draws `count` seeds of a replica, the ones that a run of the function would draw.
   using DrawSeeds = std::function<std::vector<int64_t>(int replica, int64_t count)>;
 
@@ -27,8 +41,9 @@ class LOCKSTEP_API Replay final : private ExecutionListener {
   ~Replay() override;
 
   /// Called before and after a run of the function, whose arguments are lazy tensors.
-  void begin_trace(const Tensors& arguments);
-  void end_trace(const Tensors& results);
+  void begin_trace(const Tensors& arguments, const Numbers& numbers);
+  /// `has_graph`: a result has a graph for gradients.
+  void end_trace(const Tensors& results, bool has_graph);
   void abandon_trace();
 
   bool is_ready() const { return is_ready_; }
@@ -37,33 +52,41 @@ class LOCKSTEP_API Replay final : private ExecutionListener {
   /// Discards the traces, because something that they depend on has changed.
   void forget(const std::string& why);
 
-  /// Runs the step. Returns false if state was replaced or is shared, and the function must be traced again.
-  bool replay(const Tensors& arguments, const DrawSeeds& draw_seeds, Tensors& results);
+  /// Runs the step. Returns false if the function must be traced: state was replaced or is shared, a number has changed
+  /// for the first time, or a check is due.
+  bool replay(const Tensors& arguments, const Numbers& numbers, const ReplayChecks& checks, const DrawSeeds& draw_seeds,
+              Tensors& results);
+
+  /// Throws if the last trace was a check and found a difference.
+  void throw_difference();
 
  private:
-  struct Source;
-  struct Sink;
-  struct Number;
-  struct Known;
-
   void on_launch(const PendingWork& work, int replica, const std::shared_ptr<const Program>& program) override;
   void on_separate_execution(const std::string& why) override;
-  std::string compare_with_last() const;
-  Value present_value(const Source& source, const std::vector<at::Tensor>& arguments, bool is_taken) const;
-  void add_arguments(int replica, const std::vector<Value>& values, const DrawSeeds& draw_seeds,
-                     LaunchArguments& launch) const;
+  std::string compare_with_last(bool has_graph);
+  Value present_value(const RecordedStep::Source& source, const std::vector<at::Tensor>& arguments,
+                      bool is_taken) const;
+  bool knows(const Numbers& numbers) const;
+  void add_arguments(int replica, const std::vector<Value>& values, const std::vector<StepNumber>& given,
+                     const DrawSeeds& draw_seeds, LaunchArguments& launch) const;
   std::vector<at::Tensor> take_results(int replica, std::vector<std::vector<Buffer>>& buffers) const;
 
   std::vector<XlaDevice*> devices_;
   /// The last trace and the one before it, for each replica.
-  std::vector<Known> now_;
-  std::vector<Known> before_;
-  /// The argument nodes of the current trace.
-  std::vector<std::vector<Value>> arguments_;
+  std::vector<RecordedStep> now_;
+  std::vector<RecordedStep> before_;
+  /// The storages of the arguments of the current trace.
+  std::vector<std::vector<LazyStorage*>> arguments_;
   std::shared_ptr<const Program> program_;
   std::string why_not_ = "it has not been called yet";
   std::string refusal_;
   bool is_ready_ = false;
+  /// Calls so far, and the first one that was replayed after the last trace.
+  int64_t num_calls_ = 0;
+  int64_t first_replayed_ = 0;
+  bool is_check_ = false;
+  /// What a check has found; empty if nothing.
+  std::string difference_;
 };
 
 }  // namespace lockstep::xla

@@ -2,16 +2,27 @@
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
 #include "lockstep/xla/engine/execute.h"
 
 namespace lockstep::xla {
 
+namespace {
+
+uint64_t next_run_id() {
+  static std::atomic<uint64_t> runs{0};
+  return ++runs;
+}
+
+}  // namespace
+
 ReplicaRun::ReplicaRun(std::vector<XlaDevice*> devices, RunSettings settings)
-    : devices_(std::move(devices)), settings_(std::move(settings)) {
+    : id_(next_run_id()), devices_(std::move(devices)), settings_(std::move(settings)) {
   for (size_t replica = 0; replica < devices_.size(); ++replica) {
     XlaDevice& device = *devices_[replica];
-    outer_.emplace_back(device.run, device.replica, device.settings);
+    outer_.emplace_back(device.run.load(), device.replica, device.settings);
     device.run = this;
+    device.run_id = id_;
     device.replica = static_cast<int>(replica);
     device.settings = &settings_;
   }
@@ -21,7 +32,10 @@ ReplicaRun::~ReplicaRun() {
   for (size_t replica = 0; replica < devices_.size(); ++replica) {
     XlaDevice& device = *devices_[replica];
     device.close_collectives();
-    std::tie(device.run, device.replica, device.settings) = outer_[replica];
+    ReplicaRun* outer = nullptr;
+    std::tie(outer, device.replica, device.settings) = outer_[replica];
+    device.run = outer;
+    device.run_id = outer == nullptr ? 0 : outer->id_;
   }
 }
 
@@ -29,7 +43,10 @@ void ReplicaRun::finish() {
   std::vector<PendingWork> works;
   for (XlaDevice* device : devices_) works.emplace_back(*device);
   execute_together(works);
-  for (XlaDevice* device : devices_) device->close_collectives();
+  for (XlaDevice* device : devices_) {
+    device->close_collectives();
+    device->forget_written();
+  }
 }
 
 void ReplicaRun::synchronize(int replica) {
@@ -82,36 +99,70 @@ ReplicaDevices::ReplicaDevices(const std::vector<std::vector<int>>& plugin_devic
   for (const auto& of_replica : plugin_devices) devices_.push_back(&device_of(of_replica));
 }
 
+namespace {
+
+/// Executes what was pending before a run. Tensors that cannot be computed are lost; that is an error when they are
+/// read. If a variable gets back an older value, it is one at once.
+void execute_before_run(XlaDevice& device) {
+  const uint64_t rolled_back = device.num_rolled_back();
+  try {
+    execute_pending(device);
+  } catch (const std::exception& error) {
+    if (device.run.load() != nullptr || device.num_rolled_back() != rolled_back) throw;
+    LOCKSTEP_LOG(Warn) << "tensors of " << device.torch_device().str()
+                       << " could not be computed before a run, and are lost: " << error.what();
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<ReplicaRun> ReplicaDevices::begin(RunSettings settings) const {
   for (XlaDevice* device : devices_) {
-    execute_pending(*device);
+    execute_before_run(*device);
     device->begin_run();
   }
   return std::make_unique<ReplicaRun>(devices_, std::move(settings));
 }
 
-void ReplicaDevices::roll_back() const {
-  for (XlaDevice* device : devices_) device->roll_back();
+void ReplicaDevices::roll_back(const std::string& why) const {
+  const std::string text = "it was to be computed in a run that failed (" + why.substr(0, why.find('\n')) + ")";
+  for (XlaDevice* device : devices_) device->roll_back(text);
 }
 
-void execute_device(XlaDevice& device) {
+namespace {
+
+void execute_alone_or_together(XlaDevice& device) {
   PendingWork work(device);
   const bool takes_part = device.run != nullptr && !device.open_collectives().empty();
   if (work.empty() && !takes_part) return;
   if (work.trace().needs_others || takes_part) {
     LOCKSTEP_CHECK_CONTEXT(
-        device.run != nullptr,
+        device.run.load() != nullptr,
         "[xla] a value was computed with those of other replicas in a run that failed, and is lost: ", "device=",
         device.torch_device(), "; compute it again");
-    ReplicaRun& run = *device.run;
+    ReplicaRun& run = *device.run.load();
     { const PendingWork put_back = std::move(work); }
     return run.synchronize(device.replica);
   }
-  if (listener() != nullptr && device.run != nullptr)
+  if (listener() != nullptr && device.run.load() != nullptr)
     listener()->on_separate_execution("the function reads values of tensors");
   std::vector<PendingWork> alone;
   alone.push_back(std::move(work));
   execute_together(alone);
+}
+
+}  // namespace
+
+void execute_device(XlaDevice& device) {
+  try {
+    execute_alone_or_together(device);
+  } catch (const std::exception& error) {
+    // A failed run is undone when it ends.
+    const std::string text = error.what();
+    if (device.run.load() == nullptr)
+      device.roll_back("its execution failed (" + text.substr(0, text.find('\n')) + ")");
+    throw;
+  }
 }
 
 }  // namespace lockstep::xla

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -31,9 +32,13 @@ class LOCKSTEP_API ReplicaRun {
   /// Executes what is pending in all replicas. Called when all have returned.
   void finish();
 
+  /// Its number among all runs of the process, from 1 on; see RunThread.
+  uint64_t id() const { return id_; }
+
  private:
   void wait_for_others(int replica, std::unique_lock<std::mutex>& lock, const std::function<bool()>& is_over);
 
+  const uint64_t id_;
   std::vector<XlaDevice*> devices_;
   RunSettings settings_;
   std::vector<std::tuple<ReplicaRun*, int, const RunSettings*>> outer_;
@@ -55,8 +60,9 @@ class LOCKSTEP_API ReplicaDevices {
 
   /// Begins a run: executes what was pending before, and restarts the numbering of seeds and collectives.
   std::unique_ptr<ReplicaRun> begin(RunSettings settings = {}) const;
-  /// After a failed run: variables get back the value that they held before it, or at the last execution in it.
-  void roll_back() const;
+  /// After a failed run: variables get back the value that they held before it, or at the last execution in it. Values
+  /// of other tensors that were not computed are lost: reading one is an error that has the text `why`.
+  void roll_back(const std::string& why) const;
 
  private:
   std::vector<XlaDevice*> devices_;

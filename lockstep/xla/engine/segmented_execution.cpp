@@ -144,14 +144,15 @@ void execute_in_segments(std::vector<PendingWork>& works) {
     }
     execute_collectives(collectives, works);
   }
+  // Nothing is donated: if the program of one replica fails, all are rolled back.
   for (PendingWork& work : works) {
     std::vector<Trace::Result> rest;
     for (const Trace::Result& result : work.pending().results) {
-      if (result.value->op != Op::Argument) rest.push_back(result);
+      if (result.value->op != Op::Argument) rest.push_back({result.value, result.layout, nullptr});
     }
     execute_alone(rest, work.device());
-    work.executed();
   }
+  for (PendingWork& work : works) work.executed();
 }
 
 }  // namespace lockstep::xla

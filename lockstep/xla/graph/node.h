@@ -1,9 +1,11 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
 
+#include <c10/util/SmallVector.h>
 #include <c10/util/intrusive_ptr.h>
 
 #include "lockstep/api.h"
@@ -55,9 +57,10 @@ struct LOCKSTEP_API Node : c10::intrusive_ptr_target {
   /// Whether it depends on a collective that has not been executed yet.
   bool needs_others = false;
 
-  /// How many storages hold it, and the one that took it last.
-  int owners = 0;
-  ValueHolder* holder = nullptr;
+  /// How many storages hold it.
+  std::atomic<int> owners{0};
+  /// These storages, in the order in which they took it. Guarded by the lock of their device.
+  c10::SmallVector<ValueHolder*, 1> holders;
   /// Scratch of `collect`: the last collection that visited the node, and the node's position in it.
   uint32_t epoch = 0;
   uint32_t index = 0;

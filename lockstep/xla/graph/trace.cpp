@@ -64,7 +64,7 @@ void plan_donation(Trace& trace) {
   std::vector<std::pair<const Node*, size_t>> free_arguments;
   free_arguments.reserve(trace.arguments.size());
   for (size_t i = 0; i < trace.arguments.size(); ++i) {
-    if (trace.arguments[i]->owners == 0) free_arguments.emplace_back(trace.arguments[i], i);
+    if (trace.arguments[i]->owners.load() == 0) free_arguments.emplace_back(trace.arguments[i], i);
   }
   std::sort(free_arguments.begin(), free_arguments.end());
   for (size_t j = 0; j < trace.results.size(); ++j) {

@@ -48,6 +48,13 @@ size_t Buffer::device_bytes() const {
   return block->result;
 }
 
+bool Buffer::is_deleted() const {
+  Block<c_api::BoolOfObject> block;
+  block->object = handle_;
+  plugin_->call(Slot::BufferIsDeleted, block, "buffer");
+  return block->result;
+}
+
 void Buffer::download(void* to, size_t bytes) const {
   if (bytes == 0) return;
   // The compiler chooses the dimension order of results.

@@ -34,6 +34,8 @@ class LOCKSTEP_API Buffer {
   explicit operator bool() const { return handle_ != nullptr; }
   void* handle() const { return handle_; }
   size_t device_bytes() const;
+  /// Whether a program has taken over its memory.
+  bool is_deleted() const;
   /// Waits until the contents are computed, then copies them to the host.
   void download(void* to, size_t bytes) const;
   /// Waits until the contents are computed; throws the error of the computation if it failed.

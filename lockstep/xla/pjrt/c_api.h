@@ -39,6 +39,7 @@ enum class Slot : size_t {
   BufferDestroy = 58,
   BufferDimensions = 60,
   BufferOnDeviceSize = 64,
+  BufferIsDeleted = 68,
   BufferToHostBuffer = 70,
   BufferReadyEvent = 72,
   ExecutableMemoryStats = 96,
@@ -122,6 +123,13 @@ struct SizeOfObject {
   Header header;
   void* object;
   size_t result;
+};
+
+/// IsDeleted.
+struct BoolOfObject {
+  Header header;
+  void* object;
+  bool result;
 };
 
 struct Attributes {
@@ -225,6 +233,8 @@ struct ExecuteOptions {
   size_t num_send;
   size_t num_receive;
   int launch_id;
+  const int64_t* kept_arguments;
+  size_t num_kept_arguments;
 };
 
 struct Execute {

@@ -1,5 +1,6 @@
 #include "lockstep/xla/pjrt/executable.h"
 
+#include <numeric>
 #include <utility>
 
 #include <c10/util/SmallVector.h>
@@ -71,7 +72,8 @@ Executable::~Executable() {
   if (handle_ != nullptr) plugin_->destroy(Slot::LoadedExecutableDestroy, handle_);
 }
 
-std::vector<std::vector<Buffer>> Executable::execute(const std::vector<std::vector<void*>>& arguments) const {
+std::vector<std::vector<Buffer>> Executable::execute(const std::vector<std::vector<void*>>& arguments,
+                                                     bool keeps_arguments) const {
   check_arguments(arguments);
   const size_t num_devices = arguments.size();
   c10::SmallVector<void*, 64> handles(num_devices * num_results_, nullptr);
@@ -85,6 +87,10 @@ std::vector<std::vector<Buffer>> Executable::execute(const std::vector<std::vect
   }
   Block<c_api::ExecuteOptions> options;
   options->launch_id = ++*launches_;
+  std::vector<int64_t> kept(keeps_arguments ? arguments.front().size() : 0);
+  std::iota(kept.begin(), kept.end(), int64_t{0});
+  options->kept_arguments = kept.data();
+  options->num_kept_arguments = kept.size();
   Block<c_api::Execute> block;
   block->executable = handle_;
   block->options = options.get();

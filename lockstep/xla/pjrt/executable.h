@@ -34,8 +34,10 @@ class LOCKSTEP_API Executable {
   size_t num_results() const { return num_results_; }
 
   /// Starts the program on all of its devices. `arguments[d]` are handles of buffers on device d = replica x partitions
-  /// + partition. Returns the results of each device without waiting; reading a result waits for it.
-  std::vector<std::vector<Buffer>> execute(const std::vector<std::vector<void*>>& arguments) const;
+  /// + partition. Returns the results of each device without waiting; reading a result waits for it. `keeps_arguments`:
+  /// the memory of donated arguments is not taken over this time.
+  std::vector<std::vector<Buffer>> execute(const std::vector<std::vector<void*>>& arguments,
+                                           bool keeps_arguments = false) const;
 
   MemoryUse memory_use() const;
   /// The program after XLA's passes, as a serialized HLO module. For tests of the partitioner.

@@ -1,6 +1,11 @@
 #include "lockstep/xla/tensor/lazy_storage.h"
 
+#include <algorithm>
+
 #include <ATen/ATen.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/xla/graph/origin.h"
 
 namespace lockstep::xla {
 namespace {
@@ -11,42 +16,77 @@ c10::DispatchKeySet lazy_keys() { return c10::DispatchKeySet({c10::DispatchKey::
 
 }  // namespace
 
-LazyStorage::LazyStorage(XlaDevice& device, Value value) : device_(&device) {
+void check_may_compute(const XlaDevice& device) {
+  const uint64_t run = device.run_id.load(std::memory_order_relaxed);
+  LOCKSTEP_CHECK_CONTEXT(
+      run == 0 || RunThread::is_of(run), "[", traced_function(),
+      "] a thread that is no replica computes with a tensor of ", device.torch_device(),
+      ", while replicas compute there: other threads may move tensors to ",
+      "the device and read results of earlier runs; compute on the CPU, or in the function of `run`");
+}
+
+LazyStorage::LazyStorage(XlaDevice& device, Value value, Listing listing)
+    : device_(&device),
+      is_blank_(listing == Listing::Blank),
+      made_in_(device.run.load(std::memory_order_relaxed) == nullptr ? 0 : device.run_number()) {
+  const bool pends = value->op != Op::Argument && !is_blank_;
+  if (pends) check_may_compute(*device_);
+  const std::lock_guard<std::recursive_mutex> lock(device_->mutex());
   take(std::move(value));
-  if (value_->op != Op::Argument) device_->add(*this);
+  if (pends) device_->add(*this);
 }
 
 LazyStorage::~LazyStorage() {
+  const std::lock_guard<std::recursive_mutex> lock(device_->mutex());
   let_go();
   device_->remove(*this);
 }
 
 void LazyStorage::take(Value value) {
   value_ = std::move(value);
-  ++value_->owners;
-  value_->holder = this;
+  value_->owners.fetch_add(1);
+  value_->holders.push_back(this);
 }
 
 void LazyStorage::let_go() {
-  --value_->owners;
-  if (value_->holder == this) value_->holder = nullptr;
+  value_->owners.fetch_sub(1);
+  auto& holders = value_->holders;
+  holders.erase(std::find(holders.begin(), holders.end(), this));
 }
 
 void LazyStorage::bind(Value value) {
-  if (value_->op == Op::Argument) before_ = value_;
-  let_go();
-  take(std::move(value));
-  views.clear();
-  if (value_->op == Op::Argument) {
-    device_->remove(*this);
-  } else {
-    device_->add(*this);
+  const bool pends = value->op != Op::Argument;
+  if (pends || !is_blank_) check_may_compute(*device_);
+  Value last = value_;  // released after the lock
+  {
+    const std::lock_guard<std::recursive_mutex> lock(device_->mutex());
+    // What it held when the run began; a run that fails gives it back.
+    if (last->op == Op::Argument && !device_->is_listed(*this)) before_ = last;
+    let_go();
+    take(std::move(value));
+    is_blank_ = false;
+    if (pends) {
+      device_->add(*this);
+    } else {
+      device_->remove(*this);
+      if (before_ && device_->run_id.load() != 0 && InUserFunction::is_current()) device_->add_written(*this);
+    }
   }
+  views.clear();
 }
 
 void LazyStorage::settle(Value value) {
   bind(std::move(value));
+  const std::lock_guard<std::recursive_mutex> lock(device_->mutex());
+  device_->remove(*this);
   before_.reset();
+}
+
+void LazyStorage::compute() {
+  if (!is_pending()) return;
+  check_may_compute(*device_);
+  device_->add(*this);
+  execute_pending(*device_);
 }
 
 Trace::Result LazyStorage::pending_result() {
@@ -60,6 +100,14 @@ bool LazyStorage::roll_back() {
   return true;
 }
 
+void LazyStorage::lose(const std::string& why) {
+  auto data = std::make_unique<DeviceData>(device_->index());
+  data->layout = layout;
+  data->lost = why;
+  data->is_uncomputed = true;
+  settle(argument(std::move(data), value_->dtype, value_->shape));
+}
+
 std::weak_ptr<LazyStorage*> LazyStorage::watch() {
   if (!token_) token_ = std::make_shared<LazyStorage*>(this);
   return token_;
@@ -70,11 +118,11 @@ LazyStorage* storage_of(const at::Tensor& tensor) {
   return static_cast<LazyStorage*>(tensor.storage().data_ptr().get_context());
 }
 
-at::Tensor wrap(Value value, XlaDevice& device) {
+at::Tensor wrap(Value value, XlaDevice& device, LazyStorage::Listing listing) {
   const Shape shape = value->shape;
   const auto meta = c10::scalarTypeToTypeMeta(value->dtype);
   const size_t bytes = static_cast<size_t>(value->numel()) * meta.itemsize();
-  auto* storage = new LazyStorage(device, std::move(value));
+  auto* storage = new LazyStorage(device, std::move(value), listing);
   const auto free = [](void* context) { delete static_cast<LazyStorage*>(context); };
   c10::Storage made(c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(nullptr, storage, free, device.torch_device()),
                     nullptr, /*resizable=*/false);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -23,14 +24,28 @@ struct DeviceData final : ArgumentData {
   std::vector<Buffer> buffers;
   /// The shape of the buffers if they are padded; the value is in the first rows. Empty if it is that of the node.
   Shape padded;
+  /// Why there is no data any more; empty if there is.
+  std::string lost;
+  /// Whether what is lost had never been computed: it was made in a run that failed.
+  bool is_uncomputed = false;
 };
 
 inline DeviceData& data_of(const Node& argument) { return static_cast<DeviceData&>(*argument.data); }
 
+/// Throws unless the calling thread may compute on a device: inside of a run its own threads may.
+LOCKSTEP_API void check_may_compute(const XlaDevice& device);
+
 /// The context of a storage of lazy tensors.
 class LOCKSTEP_API LazyStorage final : public PendingStorage {
  public:
-  LazyStorage(XlaDevice& device, Value value);
+  enum class Listing {
+    /// The next execution on the device computes the value.
+    Pending,
+    /// The value is computed only when it is read: uninitialized memory, which is about to be written. Any thread may
+    /// make such a storage and write an argument to it, while other threads compute.
+    Blank
+  };
+  LazyStorage(XlaDevice& device, Value value, Listing listing = Listing::Pending);
   ~LazyStorage();
 
   XlaDevice& device() const { return *device_; }
@@ -39,10 +54,19 @@ class LOCKSTEP_API LazyStorage final : public PendingStorage {
   void bind(Value value);
   /// Holds an argument from now on; nothing is pending and nothing can be rolled back.
   void settle(Value value);
-  /// Its value has been computed.
-  void executed() { before_.reset(); }
+  /// Executes what is pending on the device if the value is.
+  void compute();
+  bool is_pending() const override { return value_->op != Op::Argument; }
   Trace::Result pending_result() override;
+  void executed() override { before_.reset(); }
   bool roll_back() override;
+  void lose(const std::string& why) override;
+
+  /// Whether it was made in the present run.
+  bool is_made_in_run() const { return made_in_ == device_->run_number(); }
+  /// Notes that the present run reads the value.
+  void note_read() { read_in_.store(device_->run_number(), std::memory_order_relaxed); }
+  bool is_read_in_run() const { return read_in_.load(std::memory_order_relaxed) == device_->run_number(); }
 
   /// The argument that it held before its pending value; null if it held none.
   const Value& before() const { return before_; }
@@ -70,18 +94,21 @@ class LOCKSTEP_API LazyStorage final : public PendingStorage {
   XlaDevice* device_;
   Value value_;
   Value before_;
+  bool is_blank_ = false;
+  /// Numbers of runs; 0 for none.
+  uint64_t made_in_ = 0;
+  std::atomic<uint64_t> read_in_{0};
   std::shared_ptr<LazyStorage*> token_;
 };
 
-/// The storage that holds an argument; null if there is none.
-inline LazyStorage* holder_of(const Node& argument) { return static_cast<LazyStorage*>(argument.holder); }
 inline LazyStorage& lazy_storage(PendingStorage& storage) { return static_cast<LazyStorage&>(storage); }
 
 /// Null for tensors of other devices.
 LOCKSTEP_API LazyStorage* storage_of(const at::Tensor& tensor);
 
 /// Makes a tensor with a storage of its own.
-LOCKSTEP_API at::Tensor wrap(Value value, XlaDevice& device);
+LOCKSTEP_API at::Tensor wrap(Value value, XlaDevice& device,
+                             LazyStorage::Listing listing = LazyStorage::Listing::Pending);
 LOCKSTEP_API at::Tensor view_of(const at::Tensor& tensor, at::IntArrayRef size, at::IntArrayRef stride, int64_t offset);
 
 /// The value of a lazy tensor, through its view.
@@ -95,6 +122,10 @@ LOCKSTEP_API Value upload(const at::Tensor& cpu, XlaDevice& device, LayoutPtr la
 LOCKSTEP_API void ensure_uploaded(const Node& argument);
 /// Ensures that the buffers of an argument have this shape, at least that of the node in each dimension.
 void ensure_padded(const Node& argument, Ints shape);
+/// Throws if the data of an argument is lost.
+void check_not_lost(const Node& argument);
+/// Whether the value of a lazy tensor is lost that had never been computed: it was made in a run that failed.
+LOCKSTEP_API bool is_uncomputed(const at::Tensor& tensor);
 /// Copies an argument to the CPU; tiles are put together.
 LOCKSTEP_API at::Tensor download(const Node& argument);
 /// Copies a tensor to the CPU; executes what is pending if its value is.

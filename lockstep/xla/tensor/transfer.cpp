@@ -2,6 +2,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/xla/counters.h"
+#include "lockstep/xla/graph/origin.h"
 #include "lockstep/xla/tensor/lazy_storage.h"
 #include "lockstep/xla/tensor/process_client.h"
 
@@ -71,7 +72,20 @@ ElementType element_type(Dtype dtype) {
   }
 }
 
+void check_not_lost(const Node& argument) {
+  const DeviceData& data = data_of(argument);
+  LOCKSTEP_CHECK_CONTEXT(data.lost.empty(), "[", traced_function(), "] the value of a tensor is lost: ", data.lost,
+                         "; device=xla:", data.device_index, ", dtype=", argument.dtype,
+                         ", size=", Ints(argument.shape));
+}
+
+bool is_uncomputed(const at::Tensor& tensor) {
+  const LazyStorage* storage = storage_of(tensor);
+  return storage != nullptr && !storage->is_pending() && data_of(*storage->value()).is_uncomputed;
+}
+
 void ensure_uploaded(const Node& argument) {
+  check_not_lost(argument);
   DeviceData& data = data_of(argument);
   if (!data.padded.empty() && Ints(data.padded) != Ints(argument.shape)) take_to_host(argument);
   if (!data.host.defined()) return;
@@ -98,6 +112,7 @@ Value upload(const at::Tensor& cpu, XlaDevice& device, LayoutPtr layout) {
 }
 
 void ensure_padded(const Node& argument, Ints shape) {
+  check_not_lost(argument);
   DeviceData& data = data_of(argument);
   const bool is_padded =
       !data.host.defined() && (data.padded.empty() ? Ints(argument.shape) : Ints(data.padded)) == shape;
@@ -115,9 +130,10 @@ void ensure_padded(const Node& argument, Ints shape) {
   count([](Counters& all) { ++all.uploads; });
 }
 
-at::Tensor download(const Node& argument) {
+namespace {
+
+at::Tensor copied_to_host(const Node& argument) {
   const DeviceData& data = data_of(argument);
-  if (data.host.defined()) return data.host.clone();
   if (!data.padded.empty()) {
     const at::Tensor all = at::empty(data.padded, at::device(at::kCPU).dtype(argument.dtype));
     data.buffers[0].download(all.data_ptr(), all.nbytes());
@@ -137,16 +153,33 @@ at::Tensor download(const Node& argument) {
   return whole;
 }
 
+}  // namespace
+
+at::Tensor download(const Node& argument) {
+  check_not_lost(argument);
+  if (data_of(argument).host.defined()) return data_of(argument).host.clone();
+  try {
+    return copied_to_host(argument);
+  } catch (const c10::Error& error) {
+    LOCKSTEP_THROW(
+        c10::Error, error.what_without_backtrace(),
+        "; if the program failed that computes this value, then variables that it updates are lost as well: ",
+        "load them from a checkpoint, or make them again");
+  }
+}
+
 at::Tensor to_cpu(const at::Tensor& tensor) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   LazyStorage* storage = storage_of(tensor);
   if (storage == nullptr) return tensor;
   if (tensor.numel() == 0) return at::empty(tensor.sizes(), at::device(at::kCPU).dtype(tensor.dtype()));
-  if (storage->value()->op != Op::Argument) {
+  storage->device().note_read(traced_function());
+  if (storage->is_pending()) {
     count([](Counters& all) { ++all.cuts; });
-    execute_pending(storage->device());
+    storage->compute();
   }
-  const at::Tensor all = download(*storage->value());
+  const Value value = storage->value();
+  const at::Tensor all = download(*value);
   if (tensor.storage_offset() == 0 && tensor.is_contiguous() && tensor.numel() == all.numel()) {
     return all.view(tensor.sizes());
   }
@@ -164,7 +197,7 @@ std::vector<size_t> bytes_per_device(const at::Tensor& tensor) {
   LazyStorage* storage = storage_of(tensor);
   LOCKSTEP_CHECK_VALUE(storage != nullptr, "[bytes_per_device] the tensor is on ", tensor.device(),
                        ", not on an XLA device");
-  if (storage->value()->op != Op::Argument) execute_pending(storage->device());
+  storage->compute();
   ensure_uploaded(*storage->value());
   std::vector<size_t> bytes;
   for (const Buffer& buffer : data_of(*storage->value()).buffers) bytes.push_back(buffer.device_bytes());

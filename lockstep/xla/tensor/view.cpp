@@ -127,6 +127,7 @@ Value gather_view(const Value& storage, Ints size, Ints stride, int64_t offset) 
 Value read(const at::Tensor& tensor) {
   LazyStorage* storage = storage_of(tensor);
   LOCKSTEP_ASSERT(storage != nullptr, "a value is read of a tensor on ", tensor.device());
+  storage->note_read();
   const Value& value = storage->value();
   const Ints size = tensor.sizes();
   const Ints stride = tensor.strides();
@@ -164,6 +165,7 @@ void write(const at::Tensor& tensor, Value value) {
       !expanded && box.describe(whole->numel(), tensor.sizes(), tensor.strides(), tensor.storage_offset()), "[",
       current_origin(), "] a view whose elements overlap cannot be written: sizes=", tensor.sizes(),
       ", strides=", tensor.strides(), "; clone it first");
+  storage->note_read();
   storage->bind(box.write(whole, value));
 }
 

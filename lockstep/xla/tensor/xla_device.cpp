@@ -1,7 +1,8 @@
 #include "lockstep/xla/tensor/xla_device.h"
 
 #include <array>
-#include <memory>
+
+#include <torch/csrc/autograd/graph_task.h>
 
 #include "lockstep/base/error.h"
 
@@ -14,6 +15,7 @@ struct Registry {
   std::array<std::unique_ptr<XlaDevice>, kMaxDevices> devices;
   std::atomic<int> num_devices{0};
   std::atomic<PendingExecutor> executor{nullptr};
+  std::atomic<uint64_t> num_losses{0};
 };
 
 Registry& registry() {
@@ -21,50 +23,125 @@ Registry& registry() {
   return registry;
 }
 
+thread_local uint64_t run_of_thread = 0;
+thread_local int user_function_depth = 0;
+
+/// Whether LibTorch computes a backward pass on the calling thread.
+bool is_backward_thread() { return torch::autograd::get_current_graph_task_exec_info() != nullptr; }
+
 }  // namespace
 
+RunThread::RunThread(uint64_t run) : before_(std::exchange(run_of_thread, run)) {}
+
+RunThread::~RunThread() { run_of_thread = before_; }
+
+void RunThread::join(uint64_t run) { run_of_thread = run; }
+
+bool RunThread::is_of(uint64_t run) { return run_of_thread == run || is_backward_thread(); }
+
+InUserFunction::InUserFunction() { ++user_function_depth; }
+
+InUserFunction::~InUserFunction() { --user_function_depth; }
+
+bool InUserFunction::is_current() { return user_function_depth > 0 || is_backward_thread(); }
+
+void XlaDevice::append(PendingStorage& storage, std::vector<PendingStorage*>& list) {
+  if (storage.list_ != nullptr) return;
+  storage.list_ = &list;
+  storage.slot_ = list.size();
+  list.push_back(&storage);
+}
+
 void XlaDevice::add(PendingStorage& storage) {
-  if (storage.slot_ != SIZE_MAX) return;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  storage.slot_ = pending_.size();
-  pending_.push_back(&storage);
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (storage.list_ == &written_) remove(storage);
+  append(storage, pending_);
+}
+
+bool XlaDevice::is_listed(const PendingStorage& storage) const {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  return storage.list_ != nullptr;
+}
+
+void XlaDevice::add_written(PendingStorage& storage) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  append(storage, written_);
+}
+
+void XlaDevice::forget_written() {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  for (PendingStorage* storage : written_) {
+    if (storage == nullptr) continue;
+    storage->list_ = nullptr;
+    storage->executed();
+  }
+  written_.clear();
 }
 
 void XlaDevice::remove(PendingStorage& storage) {
-  if (storage.slot_ == SIZE_MAX) return;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  pending_[storage.slot_] = nullptr;
-  storage.slot_ = SIZE_MAX;
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (storage.list_ == nullptr) return;
+  (*storage.list_)[storage.slot_] = nullptr;
+  storage.list_ = nullptr;
   while (!pending_.empty() && pending_.back() == nullptr) pending_.pop_back();
 }
 
-Pending XlaDevice::take() {
+std::unique_ptr<Pending> XlaDevice::take() {
   static std::atomic<uint32_t> marks{0x80000000U};
   const uint32_t mark = ++marks;
-  Pending pending;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  auto pending = std::make_unique<Pending>();
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
   for (PendingStorage* storage : pending_) {
     if (storage == nullptr) continue;
-    storage->slot_ = SIZE_MAX;
-    pending.storages.push_back(storage);
+    storage->list_ = nullptr;
+    append(*storage, pending->storages);
     Trace::Result result = storage->pending_result();
     Node& node = *result.value;
     if (node.epoch == mark) continue;  // clones hold one value
     node.epoch = mark;
-    pending.results.push_back(std::move(result));
+    pending->results.push_back(std::move(result));
   }
   pending_.clear();
   return pending;
 }
 
-void XlaDevice::roll_back() {
-  std::vector<PendingStorage*> storages;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    storages = pending_;
+void XlaDevice::executed(Pending& pending) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  for (PendingStorage* storage : pending.storages) {
+    if (storage == nullptr) continue;
+    storage->list_ = nullptr;
+    storage->executed();
   }
+  pending.storages.clear();
+  forget_written();
+}
+
+void XlaDevice::put_back(Pending& pending) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  for (PendingStorage* storage : pending.storages) {
+    if (storage == nullptr) continue;
+    storage->list_ = nullptr;
+    add(*storage);
+  }
+  pending.storages.clear();
+}
+
+void XlaDevice::roll_back(const std::string& why) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  const std::vector<PendingStorage*> written = written_;
+  for (PendingStorage* storage : written) {
+    if (storage != nullptr && storage->roll_back()) num_rolled_back_.fetch_add(1);
+  }
+  written_.clear();
+  const std::vector<PendingStorage*> storages = pending_;
   for (PendingStorage* storage : storages) {
-    if (storage != nullptr) storage->roll_back();
+    if (storage == nullptr) continue;
+    if (storage->roll_back()) {
+      num_rolled_back_.fetch_add(1);
+    } else {
+      storage->lose(why);
+      registry().num_losses.fetch_add(1);
+    }
   }
 }
 
@@ -75,6 +152,32 @@ std::chrono::milliseconds XlaDevice::shortest_timeout() const {
     if (timeout.count() > 0 && (shortest.count() == 0 || timeout < shortest)) shortest = timeout;
   }
   return shortest;
+}
+
+uint64_t num_losses() { return registry().num_losses.load(); }
+
+void XlaDevice::begin_run() {
+  num_seeds_ = num_collectives_ = 0;
+  functions_.clear();
+  collectives_.clear();
+  open_collectives_.clear();
+  num_closed_calls_ = 0;
+  if (run.load(std::memory_order_relaxed) != nullptr) return;
+  run_number_.fetch_add(1, std::memory_order_relaxed);
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  first_read_.clear();
+  forget_written();
+}
+
+std::string XlaDevice::first_read() const {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  return first_read_;
+}
+
+void XlaDevice::note_read(const char* function) {
+  if (run.load(std::memory_order_relaxed) == nullptr || !InUserFunction::is_current()) return;
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  if (first_read_.empty()) first_read_ = function;
 }
 
 XlaDevice& device_of(const std::vector<int>& plugin_devices) {

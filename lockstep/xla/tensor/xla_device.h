@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -25,21 +26,28 @@ class LOCKSTEP_API PendingStorage : public ValueHolder {
   PendingStorage(const PendingStorage&) = delete;
   PendingStorage& operator=(const PendingStorage&) = delete;
 
+  /// Whether its value is a graph that has not been executed.
+  virtual bool is_pending() const = 0;
   /// What an execution has to compute for it: its value, its layout and the argument that it held before.
   virtual Trace::Result pending_result() = 0;
+  /// Its value has been computed.
+  virtual void executed() = 0;
   /// Gives back the argument that it held before anything was pending; false if it held none.
   virtual bool roll_back() = 0;
+  /// Its value cannot be computed any more: reading it is an error that says `why`.
+  virtual void lose(const std::string& why) = 0;
 
  protected:
   ~PendingStorage() = default;
 
  private:
   friend class XlaDevice;
-  /// Its position in the device's list, or SIZE_MAX.
-  size_t slot_ = SIZE_MAX;
+  /// The list that it is in, null for none, and its position there. Guarded by the lock of the device.
+  std::vector<PendingStorage*>* list_ = nullptr;
+  size_t slot_ = 0;
 };
 
-/// What is pending on one device when it is executed.
+/// What is pending on one device when it is executed. A storage that is destroyed meanwhile becomes null.
 struct Pending {
   std::vector<Trace::Result> results;
   std::vector<PendingStorage*> storages;
@@ -52,6 +60,34 @@ struct CollectiveNote {
   /// How long the others may take to make the same call, and when this one was made; zero for any time.
   std::chrono::milliseconds timeout{0};
   std::chrono::steady_clock::time_point made{};
+};
+
+/// Marks the calling thread as one of a run for as long as it lives: it may compute with the tensors of the run's
+/// devices. Threads of LibTorch's backward passes may, too. Other threads may only do what docs/tpu.md says
+/// ("Threads").
+class LOCKSTEP_API RunThread {
+ public:
+  explicit RunThread(uint64_t run);
+  ~RunThread();
+  RunThread(const RunThread&) = delete;
+  RunThread& operator=(const RunThread&) = delete;
+
+  /// Marks the calling thread until it takes part in another run.
+  static void join(uint64_t run);
+  static bool is_of(uint64_t run);
+
+ private:
+  uint64_t before_;
+};
+
+/// While it lives, the calling thread is in the user's function, whose reads of values are noted.
+class LOCKSTEP_API InUserFunction {
+ public:
+  InUserFunction();
+  ~InUserFunction();
+  static bool is_current();
+  InUserFunction(const InUserFunction&) = delete;
+  InUserFunction& operator=(const InUserFunction&) = delete;
 };
 
 /// LibTorch's device `xla:k`: the devices of the plugin that compute one replica together, its logical devices. A
@@ -68,16 +104,32 @@ class LOCKSTEP_API XlaDevice {
   int num_partitions() const { return static_cast<int>(plugin_devices_.size()); }
   c10::Device torch_device() const { return {c10::DeviceType::XLA, static_cast<c10::DeviceIndex>(index_)}; }
 
-  /// Adds to the list of pending storages, or removes from it; no effect if it is already there, or absent.
+  /// Guards the list of pending storages, and which storages hold which values: a tensor may be destroyed by any
+  /// thread.
+  std::recursive_mutex& mutex() const { return mutex_; }
+  /// Adds to the list of pending storages, or removes from the list that it is in; no effect if it is in one, or in
+  /// none.
   void add(PendingStorage& storage);
   void remove(PendingStorage& storage);
-  /// Empties the list and returns what was pending.
-  Pending take();
-  /// Rolls back every pending storage that held an argument before.
-  void roll_back();
+  /// Adds to the list of storages that the user's function has written without a computation: a failed run rolls them
+  /// back as well.
+  void add_written(PendingStorage& storage);
+  /// What the function has written so far stays, even if the run fails.
+  void forget_written();
+  bool is_listed(const PendingStorage& storage) const;
+  /// Empties the list and returns what was pending, which ends with one of the next two.
+  std::unique_ptr<Pending> take();
+  void executed(Pending& pending);
+  void put_back(Pending& pending);
+  /// Rolls back every pending storage that held an argument before. The values of the others are lost.
+  void roll_back(const std::string& why);
+  /// How many storages have been rolled back so far.
+  uint64_t num_rolled_back() const { return num_rolled_back_.load(); }
 
   /// The run that the device takes part in, and its replica there; null outside of a run. Set by engine/.
-  ReplicaRun* run = nullptr;
+  std::atomic<ReplicaRun*> run{nullptr};
+  /// Identifies it among all runs of the process; 0 outside of a run.
+  std::atomic<uint64_t> run_id{0};
   int replica = 0;
   /// How programs of the run are compiled; null outside of a run.
   const RunSettings* settings = nullptr;
@@ -85,13 +137,17 @@ class LOCKSTEP_API XlaDevice {
   /// The functions of LibTorch, and collectives, that were traced since the run began: replicas are compared by them.
   const std::vector<const char*>& functions() const { return functions_; }
   void note(const char* function) {
-    if (run != nullptr) functions_.push_back(function);
+    if (run.load(std::memory_order_relaxed) != nullptr) functions_.push_back(function);
   }
+
+  /// The first function of LibTorch by which the user's function read a value in this run; empty if it read none.
+  std::string first_read() const;
+  void note_read(const char* function);
 
   /// The collective calls of the run: replicas are compared by them.
   const std::vector<CollectiveNote>& collectives() const { return collectives_; }
   void note_collective(CollectiveNote note) {
-    if (run != nullptr) collectives_.push_back(std::move(note));
+    if (run.load(std::memory_order_relaxed) != nullptr) collectives_.push_back(std::move(note));
   }
 
   /// The collectives of the run that have not been executed. A replica takes part in them also if it does not use the
@@ -110,21 +166,24 @@ class LOCKSTEP_API XlaDevice {
   std::chrono::milliseconds shortest_timeout() const;
 
   /// Restarts the numbering of seeds and collectives.
-  void begin_run() {
-    num_seeds_ = num_collectives_ = 0;
-    functions_.clear();
-    collectives_.clear();
-    open_collectives_.clear();
-    num_closed_calls_ = 0;
-  }
+  void begin_run();
+  /// Counts runs, those inside of others not. Storages note in which one they were read.
+  uint64_t run_number() const { return run_number_.load(std::memory_order_relaxed); }
   int64_t next_seed() { return num_seeds_++; }
   int64_t next_collective() { return num_collectives_++; }
 
  private:
+  /// Puts a storage at the end of a list, under the lock.
+  static void append(PendingStorage& storage, std::vector<PendingStorage*>& list);
+
   int index_;
   std::vector<int> plugin_devices_;
-  std::mutex mutex_;
+  mutable std::recursive_mutex mutex_;
   std::vector<PendingStorage*> pending_;
+  std::vector<PendingStorage*> written_;
+  std::string first_read_;
+  std::atomic<uint64_t> run_number_{0};
+  std::atomic<uint64_t> num_rolled_back_{0};
   std::vector<const char*> functions_;
   std::vector<CollectiveNote> collectives_;
   std::vector<Value> open_collectives_;
@@ -132,6 +191,9 @@ class LOCKSTEP_API XlaDevice {
   std::atomic<int64_t> num_seeds_{0};
   std::atomic<int64_t> num_collectives_{0};
 };
+
+/// How many values have been lost in this process, because a run failed.
+LOCKSTEP_API uint64_t num_losses();
 
 /// The largest number of devices. LibTorch asks for it before the first backward pass.
 inline constexpr int kMaxDevices = 32;

@@ -8,18 +8,23 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
 #include "lockstep/strategy/optimizer/update/rows/row_state.h"
+#include "lockstep/xla/tensor/lazy_storage.h"
 
 namespace lockstep::detail {
 namespace {
 
+using torch::optim::AdagradOptions;
 using torch::optim::AdamOptions;
 using torch::optim::AdamWOptions;
 using torch::optim::OptimizerOptions;
+using torch::optim::RMSpropOptions;
 using torch::optim::SGDOptions;
 
 at::Tensor number_on(const at::Tensor& parameter, double value) {
@@ -45,6 +50,12 @@ class DeviceSgd final : public DeviceOptimizer {
   }
 
  private:
+  void drop_uncomputed() override {
+    for (at::Tensor& average : momentum_) {
+      if (xla::is_uncomputed(average)) average.reset();
+    }
+  }
+
   void update(const OptimizerOptions& given, const at::Tensor& rate, const Cohort& cohort) override {
     const auto& options = static_cast<const SGDOptions&>(given);
     for (const size_t p : cohort.members) {
@@ -92,6 +103,13 @@ class DeviceAdam final : public DeviceOptimizer {
     at::Tensor mean_square;
     at::Tensor max_mean_square;
   };
+
+  void drop_uncomputed() override {
+    for (State& state : state_) {
+      if (xla::is_uncomputed(state.mean) || xla::is_uncomputed(state.mean_square)) state = {};
+      if (xla::is_uncomputed(state.max_mean_square)) state.max_mean_square.reset();
+    }
+  }
 
   void update(const OptimizerOptions& given, const at::Tensor& rate, const Cohort& cohort) override {
     const auto& options = static_cast<const Options&>(given);
@@ -159,6 +177,7 @@ DeviceOptimizer::DeviceOptimizer(std::vector<at::Tensor> parameters, std::vector
   }
   for (size_t group = 0; group < cohorts_.size(); ++group) {
     cohorts_[group].group = group;
+    cohorts_[group].split_from = group;
     cohorts_[group].count = number_on(parameters_[0], 0);
     rates_.push_back(number_on(parameters_[0], 0));
     sent_rates_.push_back(0);
@@ -178,6 +197,16 @@ std::unique_ptr<DeviceOptimizer> DeviceOptimizer::make(const torch::optim::Optim
       return std::make_unique<DeviceAdam<AdamWOptions>>(parameters, groups);
     default:
       return nullptr;
+  }
+}
+
+void DeviceOptimizer::drop_lost_state() {
+  if (xla::num_losses() == losses_) return;
+  losses_ = xla::num_losses();
+  drop_uncomputed();
+  // A count is a copy of the one that its cohort was split from.
+  for (Cohort& cohort : cohorts_) {
+    if (xla::is_uncomputed(cohort.count)) cohort.count = cohorts_[cohort.split_from].count.clone();
   }
 }
 
@@ -209,7 +238,7 @@ void DeviceOptimizer::split_cohorts() {
     std::vector<size_t> without;
     for (const size_t p : cohorts_[i].members) (parameters_[p].grad().defined() ? with : without).push_back(p);
     if (with.empty() || without.empty()) continue;
-    cohorts_.push_back({cohorts_[i].group, std::move(without), cohorts_[i].count.clone()});
+    cohorts_.push_back({cohorts_[i].group, std::move(without), cohorts_[i].count.clone(), i});
     cohorts_[i].members = std::move(with);
   }
 }
@@ -235,11 +264,29 @@ size_t fingerprint(const torch::optim::Optimizer& optimizer) {
       add_adam(hash, *adamw);
     } else if (const auto* sgd = dynamic_cast<const SGDOptions*>(&options)) {
       hash.add(sgd->momentum()).add(sgd->dampening()).add(sgd->weight_decay()).add(sgd->nesterov() ? 1 : 0);
-    } else {
-      hash.add(options.get_lr());
+    } else if (const auto* rmsprop = dynamic_cast<const RMSpropOptions*>(&options)) {
+      hash.add(rmsprop->alpha()).add(rmsprop->eps()).add(rmsprop->weight_decay()).add(rmsprop->momentum());
+      hash.add(rmsprop->centered() ? 1 : 0);
+    } else if (const auto* adagrad = dynamic_cast<const AdagradOptions*>(&options)) {
+      hash.add(adagrad->lr_decay()).add(adagrad->weight_decay()).add(adagrad->eps());
     }
   }
   return hash.get();
+}
+
+void add_host_rates(const torch::optim::Optimizer& optimizer, std::vector<double>& rates) {
+  for (const auto& group : optimizer.param_groups()) {
+    const OptimizerOptions& options = group.options();
+    const bool on_device = dynamic_cast<const AdamOptions*>(&options) != nullptr ||
+                           dynamic_cast<const AdamWOptions*>(&options) != nullptr ||
+                           dynamic_cast<const SGDOptions*>(&options) != nullptr;
+    if (on_device) continue;
+    try {
+      rates.push_back(options.get_lr());
+    } catch (const c10::Error&) {
+      return;  // a kind without a rate
+    }
+  }
 }
 
 }  // namespace lockstep::detail

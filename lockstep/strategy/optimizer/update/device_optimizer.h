@@ -29,6 +29,8 @@ class DeviceOptimizer {
 
   /// Copies changed learning rates to the device. Outside of a run: it is not part of the step.
   void take_rates(const Groups& options);
+  /// Drops state that was made in a run that failed. Outside of a run.
+  void drop_lost_state();
   /// Updates all parameters that have a gradient. A rate that was changed inside of the run holds from this step on.
   void step(const Groups& options);
   /// Adds the state of the parameters, which have these names.
@@ -42,8 +44,12 @@ class DeviceOptimizer {
     size_t group = 0;
     std::vector<size_t> members;
     at::Tensor count;
+    /// The cohort that it was split from, or itself.
+    size_t split_from = 0;
   };
 
+  /// Drops the state of parameters whose first update was in a run that failed.
+  virtual void drop_uncomputed() = 0;
   virtual void update(const torch::optim::OptimizerOptions& options, const at::Tensor& rate, const Cohort& cohort) = 0;
 
   std::vector<at::Tensor> parameters_;
@@ -59,9 +65,14 @@ class DeviceOptimizer {
   std::vector<double> sent_rates_;
   /// Whether a step has sent rates since the last run began: if its run failed, they are not on the device.
   bool sent_in_run_ = false;
+  /// `xla::num_losses` when lost state was last looked for.
+  uint64_t losses_ = 0;
 };
 
 /// Returns a hash of the options that are constants of a compiled step, not tensors.
 size_t fingerprint(const torch::optim::Optimizer& optimizer);
+
+/// Adds the learning rates of an optimizer that has them on the host: numbers of its steps.
+void add_host_rates(const torch::optim::Optimizer& optimizer, std::vector<double>& rates);
 
 }  // namespace lockstep::detail

@@ -19,14 +19,17 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 /// LibTorch's key of a parameter is its address: as text, or in later versions the address itself.
 template <class States>
+auto find_state(States& states, const at::Tensor& parameter) {
+  if constexpr (std::is_same_v<typename States::key_type, std::string>) {
+    return states.find(c10::str(parameter.unsafeGetTensorImpl()));
+  } else {
+    return states.find(parameter.unsafeGetTensorImpl());
+  }
+}
+
+template <class States>
 const optim::OptimizerParamState* state_of(const States& states, const at::Tensor& parameter) {
-  const auto found = [&] {
-    if constexpr (std::is_same_v<typename States::key_type, std::string>) {
-      return states.find(c10::str(parameter.unsafeGetTensorImpl()));
-    } else {
-      return states.find(parameter.unsafeGetTensorImpl());
-    }
-  }();
+  const auto found = find_state(states, parameter);
   return found == states.end() ? nullptr : found->second.get();
 }
 
@@ -87,6 +90,11 @@ void add_optimizer_state(const optim::Optimizer& optimizer, const at::Tensor& pa
   for (const auto& [what, tensor] : tensors_of(*state)) {
     if (tensor.defined()) held.push_back({c10::str(what, " of ", name), tensor});
   }
+}
+
+void erase_optimizer_state(optim::Optimizer& optimizer, const at::Tensor& parameter) {
+  auto& states = optimizer.state();
+  if (const auto found = find_state(states, parameter); found != states.end()) states.erase(found);
 }
 
 }  // namespace lockstep::detail

@@ -14,4 +14,7 @@ namespace lockstep::detail {
 LOCKSTEP_API void add_optimizer_state(const torch::optim::Optimizer& optimizer, const at::Tensor& parameter,
                                       const std::string& name, HeldTensors& held);
 
+/// Erases an optimizer's state for one parameter, which the next step makes anew.
+void erase_optimizer_state(torch::optim::Optimizer& optimizer, const at::Tensor& parameter);
+
 }  // namespace lockstep::detail

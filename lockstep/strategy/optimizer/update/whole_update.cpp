@@ -1,11 +1,14 @@
 #include "lockstep/strategy/optimizer/update/whole_update.h"
 
+#include <algorithm>
+
 #include <ATen/ATen.h>
 
 #include "lockstep/strategy/optimizer/exchange/gradient_gate.h"
 #include "lockstep/strategy/optimizer/update/device_optimizer.h"
 #include "lockstep/strategy/optimizer/update/optimizer_state.h"
 #include "lockstep/strategy/strategy_impl.h"
+#include "lockstep/xla/tensor/lazy_storage.h"
 
 namespace lockstep::detail {
 namespace {
@@ -31,7 +34,31 @@ class ReplicatedUpdate final : public WholeUpdate {
     }
   }
 
+  void before_run() override {
+    if (!optimizer_ || xla::num_losses() == losses_) return;
+    losses_ = xla::num_losses();
+    drop_uncomputed();
+  }
+
  private:
+  /// Drops the state that was made in a run that failed.
+  void drop_uncomputed() {
+    std::vector<at::Tensor> without_state;
+    size_t with_state = 0;
+    for (const at::Tensor& parameter : setup_.parameters.stored) {
+      HeldTensors held;
+      add_optimizer_state(*optimizer_, parameter, "", held);
+      const bool is_lost =
+          std::any_of(held.begin(), held.end(), [](const auto& one) { return xla::is_uncomputed(one.tensor); });
+      if (is_lost) without_state.push_back(parameter);
+      with_state += held.empty() ? 0 : 1;
+    }
+    if (without_state.empty()) return;
+    // Some optimizers make their state when they are made.
+    if (without_state.size() == with_state) return optimizer_.reset();
+    for (const at::Tensor& parameter : without_state) erase_optimizer_state(*optimizer_, parameter);
+  }
+
   /// Makes the optimizer anew where more parameters have become replicated; takes over the options that hold now.
   void prepare() {
     const size_t num_replicated = setup_.methods.count(UpdateMethod::Replicated);
@@ -55,6 +82,8 @@ class ReplicatedUpdate final : public WholeUpdate {
   const WholeUpdateSetup setup_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   size_t num_replicated_ = 0;
+  /// `xla::num_losses` when lost state was last looked for.
+  uint64_t losses_ = 0;
 };
 
 class DeviceUpdate final : public WholeUpdate {
@@ -69,7 +98,11 @@ class DeviceUpdate final : public WholeUpdate {
     optimizer_->add_state(names, held);
     with_closure_.add_state(names, held);
   }
-  void before_run() override { optimizer_->take_rates(prototype_.groups()); }
+  void before_run() override {
+    optimizer_->drop_lost_state();
+    optimizer_->take_rates(prototype_.groups());
+    with_closure_.before_run();
+  }
 
  private:
   const OptimizerPrototype& prototype_;

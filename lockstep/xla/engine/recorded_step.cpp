@@ -1,0 +1,281 @@
+#include "lockstep/xla/engine/recorded_step.h"
+
+#include <algorithm>
+#include <bit>
+
+#include <ATen/ATen.h>
+
+namespace lockstep::xla {
+namespace {
+
+/// Larger host tensors that a step makes are not compared: such a step is traced every time.
+constexpr size_t kComparableBytes = 1 << 20;
+
+constexpr NumberRule kRules[] = {NumberRule::Same, NumberRule::Negative, NumberRule::OneMinus};
+
+uint64_t hash_of(const Node& node) {
+  uint64_t hash = 1469598103934665603u;
+  const auto add = [&](uint64_t word) { hash = (hash ^ word) * 1099511628211u; };
+  add(static_cast<uint64_t>(node.op) << 16 | static_cast<uint64_t>(node.kind) << 8 | static_cast<uint64_t>(node.dtype));
+  for (const int64_t size : node.shape) add(static_cast<uint64_t>(size));
+  for (const int64_t attribute : node.attributes) add(static_cast<uint64_t>(attribute));
+  for (const Value& operand : node.operands) add(operand->index);
+  return hash;
+}
+
+/// Of each node of a trace the function that first uses it.
+std::vector<const char*> readers_of(const Trace& trace) {
+  std::vector<const char*> readers(trace.nodes.size(), "");
+  for (const Node* node : trace.nodes) {
+    for (const Value& operand : node->operands) {
+      if (*readers[operand->index] == '\0') readers[operand->index] = node->origin;
+    }
+  }
+  return readers;
+}
+
+void add_once(LazyStorage& storage, std::vector<LazyStorage*>& storages) {
+  if (std::find(storages.begin(), storages.end(), &storage) == storages.end()) storages.push_back(&storage);
+}
+
+/// The storages that hold an argument, or held it before they were written, were there before the run, and were read in
+/// it.
+std::vector<LazyStorage*> homes_of(const Node& argument, const Pending& pending) {
+  std::vector<LazyStorage*> homes;
+  const auto add = [&](LazyStorage& storage) {
+    if (storage.is_read_in_run() && !storage.is_made_in_run()) add_once(storage, homes);
+  };
+  for (ValueHolder* holder : argument.holders) add(*static_cast<LazyStorage*>(holder));
+  for (PendingStorage* written : pending.storages) {
+    if (written != nullptr && lazy_storage(*written).before().get() == &argument) add(lazy_storage(*written));
+  }
+  return homes;
+}
+
+int position_of(const LazyStorage* storage, const std::vector<LazyStorage*>& storages) {
+  const auto found = std::find(storages.begin(), storages.end(), storage);
+  return found == storages.end() ? -1 : static_cast<int>(found - storages.begin());
+}
+
+RecordedStep::Source source_of(const Node& argument, const PendingWork& work, const char* reader,
+                               const std::vector<LazyStorage*>& arguments, std::string& refusal) {
+  RecordedStep::Source source;
+  source.dtype = argument.dtype;
+  source.shape = argument.shape;
+  source.layout = data_of(argument).layout;
+  source.reader = reader;
+  std::vector<LazyStorage*> homes = homes_of(argument, work.pending());
+  for (const LazyStorage* home : homes) {
+    const int position = position_of(home, arguments);
+    if (position >= 0 && source.argument < 0) source.argument = position;
+  }
+  std::erase_if(homes, [&](const LazyStorage* home) { return position_of(home, arguments) >= 0; });
+  if (homes.size() + (source.argument >= 0 ? 1 : 0) > 1) {
+    refusal = std::string("two tensors that the function uses share one value, in ") + source.reader +
+              ": they are copies of each other";
+  }
+  if (source.argument >= 0) return source;
+  if (homes.empty()) {
+    source.constant = Value::reclaim_copy(const_cast<Node*>(&argument));
+  } else {
+    source.storage = homes[0]->watch();
+  }
+  return source;
+}
+
+RecordedStep::Sink sink_of(const Trace::Result& result, const Pending& pending) {
+  RecordedStep::Sink sink{{}, result.value->dtype, result.value->shape, result.layout, result.value->origin};
+  for (PendingStorage* holder : pending.storages) {
+    if (holder == nullptr) continue;
+    LazyStorage& storage = lazy_storage(*holder);
+    const bool is_state = storage.before() != nullptr && !storage.is_made_in_run();
+    if (storage.value() == result.value) sink.holders.push_back({storage.watch(), is_state});
+  }
+  return sink;
+}
+
+bool same_storage(const std::weak_ptr<LazyStorage*>& a, const std::weak_ptr<LazyStorage*>& b) {
+  return !a.owner_before(b) && !b.owner_before(a);
+}
+
+bool same_constants(const Value& a, const Value& b) {
+  if (a == b) return true;
+  if (!a || !b || a->dtype != b->dtype || a->shape != b->shape) return false;
+  const size_t bytes = static_cast<size_t>(a->numel()) * c10::elementSize(a->dtype);
+  return bytes <= kComparableBytes && at::equal(download(*a), download(*b));
+}
+
+std::string in_function(const char* origin) { return *origin == '\0' ? "" : std::string(", in ") + origin; }
+
+std::string compare_operations(const RecordedStep& now, const RecordedStep& last) {
+  if (now.key == last.key) return "";
+  const size_t common = std::min(now.operations.size(), last.operations.size());
+  size_t first = 0;
+  while (first < common && now.operations[first].hash == last.operations[first].hash) ++first;
+  const auto name = [&](const RecordedStep& step) {
+    const char* origin = first < step.operations.size() ? step.operations[first].origin : "";
+    return std::string(*origin == '\0' ? "nothing" : origin);
+  };
+  return "the program has changed since the last call: operation " + std::to_string(first) + " comes from " +
+         name(now) + ", and came from " + name(last);
+}
+
+std::string compare_sources(const RecordedStep& now, const RecordedStep& last) {
+  for (size_t i = 0; i < now.sources.size(); ++i) {
+    const auto& a = now.sources[i];
+    const auto& b = last.sources[i];
+    if (a.argument != b.argument) {
+      return std::string("the function uses another argument than in the last call") + in_function(a.reader);
+    }
+    if (a.argument >= 0) continue;
+    if (!a.constant && !b.constant && !same_storage(a.storage, b.storage)) {
+      return std::string("a tensor that the function captures was replaced since the last call") +
+             in_function(a.reader);
+    }
+    if ((a.constant || b.constant) && !same_constants(a.constant, b.constant)) {
+      return std::string("the function makes a tensor on the host that changes from call to call") +
+             in_function(a.reader) + "; pass it as an argument";
+    }
+  }
+  return "";
+}
+
+std::string compare_sinks(const RecordedStep& now, const RecordedStep& last) {
+  const auto state = [](const RecordedStep::Sink& sink) {
+    std::vector<std::weak_ptr<LazyStorage*>> storages;
+    for (const auto& holder : sink.holders) {
+      if (holder.is_state) storages.push_back(holder.storage);
+    }
+    return storages;
+  };
+  for (size_t i = 0; i < now.sinks.size(); ++i) {
+    const auto a = state(now.sinks[i]);
+    const auto b = state(last.sinks[i]);
+    const bool same = std::equal(a.begin(), a.end(), b.begin(), b.end(), same_storage);
+    if (!same) {
+      return std::string("the function writes to another tensor than in the last call") +
+             in_function(now.sinks[i].origin);
+    }
+  }
+  if (now.returned != last.returned) return "the function returns other values than in the last call";
+  return "";
+}
+
+std::string text_of_number(const RecordedStep::Number& number) {
+  if (is_float(number.dtype)) return c10::str(std::bit_cast<double>(number.bits));
+  return std::to_string(static_cast<int64_t>(number.bits));
+}
+
+/// Finds the rule by which number `i` of the program follows from one that the step was called with, in both calls. If
+/// it follows from several, a replay needs them to be equal.
+bool find_rule(size_t i, RecordedStep& now, const RecordedStep& last) {
+  RecordedStep::Number& number = now.numbers[i];
+  const RecordedStep::Number& before = last.numbers[i];
+  if (before.argument < 0 && number.bits == before.bits) return true;
+  const auto follows = [&](const RecordedStep& step, size_t argument, NumberRule rule) {
+    const RecordedStep::Number& of = step.numbers[i];
+    return argument < step.given.size() && of.bits == bits_by_rule(step.given[argument], rule, of.dtype);
+  };
+  const auto take = [&](size_t argument, NumberRule rule) {
+    if (!follows(now, argument, rule) || !follows(last, argument, rule)) return;
+    if (number.argument < 0) {
+      number.argument = static_cast<int>(argument);
+      number.rule = rule;
+    } else if (static_cast<size_t>(number.argument) != argument) {
+      now.equal_given.emplace_back(number.argument, static_cast<int>(argument));
+    }
+  };
+  if (before.argument >= 0) take(static_cast<size_t>(before.argument), before.rule);
+  for (size_t argument = 0; argument < now.given.size(); ++argument) {
+    for (const NumberRule rule : kRules) take(argument, rule);
+  }
+  return number.argument >= 0;
+}
+
+std::string compare_numbers(RecordedStep& now, const RecordedStep& last) {
+  now.given_changes = last.given_changes;
+  now.given_changes.resize(now.given.size(), 0);
+  for (size_t i = 0; i < std::min(now.given.size(), last.given.size()); ++i) {
+    if (now.given[i] != last.given[i]) now.given_changes[i] = 1;
+  }
+  for (size_t i = 0; i < now.numbers.size(); ++i) {
+    if (now.numbers[i].draw >= 0) continue;
+    if (find_rule(i, now, last)) continue;
+    return std::string("a number changes from call to call") + in_function(now.numbers[i].origin) + ": it is " +
+           text_of_number(now.numbers[i]) + ", and was " + text_of_number(last.numbers[i]) +
+           "; pass it to the step as a tensor, or as a number that is used as it is";
+  }
+  return "";
+}
+
+}  // namespace
+
+uint64_t bits_by_rule(const StepNumber& given, NumberRule rule, Dtype dtype) {
+  if (std::holds_alternative<int64_t>(given) && rule != NumberRule::OneMinus) {
+    const int64_t value = std::get<int64_t>(given);
+    return number_bits(*integer(rule == NumberRule::Negative ? -value : value, dtype));
+  }
+  const double value =
+      std::holds_alternative<double>(given) ? std::get<double>(given) : static_cast<double>(std::get<int64_t>(given));
+  if (rule == NumberRule::Negative) return number_bits(*number(-value, dtype));
+  return number_bits(*number(rule == NumberRule::OneMinus ? 1 - value : value, dtype));
+}
+
+void RecordedStep::record(const PendingWork& work, const std::vector<LazyStorage*>& arguments) {
+  const std::lock_guard<std::recursive_mutex> lock(work.device().mutex());
+  const Trace& trace = work.trace();
+  ++launches;
+  key = trace.key;
+  donated_to = trace.donated_to;
+  sources.clear();
+  sinks.clear();
+  numbers.clear();
+  operations.clear();
+  for (const Node* node : trace.nodes) operations.push_back({hash_of(*node), node->origin});
+  const std::vector<const char*> readers = readers_of(trace);
+  for (const Node* argument : trace.arguments) {
+    sources.push_back(source_of(*argument, work, readers[argument->index], arguments, refusal));
+    if (sources.back().constant && donated_to[sources.size() - 1] >= 0) {
+      refusal = "the function writes in place to a tensor that it copied from the host" +
+                in_function(readers[argument->index]) + "; pass it as an argument";
+    }
+  }
+  for (const Trace::Result& result : trace.results) sinks.push_back(sink_of(result, work.pending()));
+  for (const Node* number : trace.numbers) {
+    numbers.push_back({number_bits(*number), number->dtype, number->ordinal, number->origin});
+  }
+  for (PendingStorage* written : work.pending().storages) {
+    const int position = written == nullptr ? -1 : position_of(&lazy_storage(*written), arguments);
+    if (position < 0) continue;
+    refusal = "the function writes its argument " + std::to_string(position) + " in place" +
+              in_function(lazy_storage(*written).value()->origin) + "; clone it first";
+  }
+}
+
+void RecordedStep::set_results(const std::vector<at::Tensor>& results) {
+  for (const at::Tensor& result : results) {
+    const LazyStorage* storage = storage_of(result);
+    int found = -1;
+    for (size_t i = 0; i < sinks.size() && storage != nullptr; ++i) {
+      for (const Sink::Holder& holder : sinks[i].holders) {
+        if (!holder.is_state && holder.is(storage)) found = static_cast<int>(i);
+      }
+    }
+    const bool is_whole = found >= 0 && result.is_contiguous() && result.sizes() == Ints(sinks[found].shape);
+    returned.push_back(is_whole ? found : -1);
+  }
+}
+
+std::string RecordedStep::compare_with(const RecordedStep& last) {
+  std::string difference = compare_operations(*this, last);
+  if (difference.empty()) difference = compare_numbers(*this, last);
+  if (difference.empty()) difference = compare_sources(*this, last);
+  if (difference.empty()) difference = compare_sinks(*this, last);
+  return difference;
+}
+
+uint64_t RecordedStep::number_bits_with(const Number& number, const std::vector<StepNumber>& now) const {
+  return number.argument < 0 ? number.bits : bits_by_rule(now[number.argument], number.rule, number.dtype);
+}
+
+}  // namespace lockstep::xla

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "lockstep/xla/engine/pending_work.h"
+#include "lockstep/xla/engine/program.h"
+#include "lockstep/xla/tensor/lazy_storage.h"
+
+/// Internal: what a call of a pure step did on one replica, for comparisons with other calls and for replays.
+namespace lockstep::xla {
+
+/// A number that a step is called with, as opposed to one that its function contains.
+using StepNumber = std::variant<int64_t, double>;
+
+/// How a number of the program follows from one that the step is called with.
+enum class NumberRule : uint8_t { Same, Negative, OneMinus };
+
+struct RecordedStep {
+  /// Where an argument of the program comes from: an argument of the step, a storage that outlives it, or a constant.
+  struct Source {
+    int argument = -1;
+    std::weak_ptr<LazyStorage*> storage;
+    Value constant;
+    Dtype dtype = at::kFloat;
+    Shape shape;
+    LayoutPtr layout = nullptr;
+    /// The function of LibTorch that reads it, for messages.
+    const char* reader = "";
+  };
+
+  /// Where a result goes: storages that outlive the step, and results of the step.
+  struct Sink {
+    struct Holder {
+      std::weak_ptr<LazyStorage*> storage;
+      /// Whether it held an argument before the step: it is state, not only a result.
+      bool is_state = false;
+
+      bool is(const LazyStorage* other) const {
+        const auto alive = storage.lock();
+        return alive && *alive == other;
+      }
+    };
+    std::vector<Holder> holders;
+    Dtype dtype = at::kFloat;
+    Shape shape;
+    LayoutPtr layout = nullptr;
+    const char* origin = "";
+  };
+
+  struct Number {
+    uint64_t bits = 0;
+    Dtype dtype = at::kDouble;
+    /// Its position among the seeds of a run; -1 if it is none.
+    int64_t draw = -1;
+    const char* origin = "";
+    /// The number of the step that it follows from; -1 if it is a constant.
+    int argument = -1;
+    NumberRule rule = NumberRule::Same;
+  };
+
+  /// Of each node of the graph a hash, and the function of LibTorch that made it.
+  struct Operation {
+    uint64_t hash = 0;
+    const char* origin = "";
+  };
+
+  std::vector<Source> sources;
+  std::vector<Sink> sinks;
+  std::vector<int> donated_to;
+  std::vector<uint64_t> key;
+  std::vector<Operation> operations;
+  std::vector<Number> numbers;
+  /// What the step was called with, and whether each of them has differed from call to call.
+  std::vector<StepNumber> given;
+  std::vector<char> given_changes;
+  /// Pairs of them that a replay needs to be equal: which of the two a number follows from is not known.
+  std::vector<std::pair<int, int>> equal_given;
+  /// The sink of each result of the step; -1 for none.
+  std::vector<int> returned;
+  int launches = 0;
+  /// Why the step cannot be replayed; empty if nothing forbids it.
+  std::string refusal;
+
+  /// Takes over what a program is about to compute. `arguments` are the storages of the step's arguments, null for
+  /// undefined ones.
+  void record(const PendingWork& work, const std::vector<LazyStorage*>& arguments);
+  /// Finds the results of the step among those of the program.
+  void set_results(const std::vector<at::Tensor>& results);
+  /// Finds out which numbers follow from those that the step was called with, by comparison with an earlier call.
+  /// Returns how the calls differ in what a replay would not see; empty if they do not.
+  std::string compare_with(const RecordedStep& last);
+
+  /// The bits of a number of the program in a call with the numbers `now`.
+  uint64_t number_bits_with(const Number& number, const std::vector<StepNumber>& now) const;
+};
+
+/// The value of the number that follows from `given` by a rule, as a number of the dtype: its bits.
+uint64_t bits_by_rule(const StepNumber& given, NumberRule rule, Dtype dtype);
+
+}  // namespace lockstep::xla

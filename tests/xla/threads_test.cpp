@@ -1,0 +1,147 @@
+// What threads that are no replicas may do with tensors of XLA devices while replicas compute.
+
+#include <atomic>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "lockstep/lockstep.h"
+#include "lockstep/xla/counters.h"
+#include "tests/xla/mesh_strategy.h"
+#include "tests/xla/plugin.h"
+
+namespace lockstep::xla::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+const auto kThreadDoubles = torch::TensorOptions().dtype(torch::kDouble);
+
+class XlaThreadsTest : public ::testing::Test {
+ protected:
+  void SetUp() override { LOCKSTEP_NEEDS_DEVICES(kNumDevices); }
+};
+
+/// Calls `work` on a thread again and again until it is destroyed.
+class Beside {
+ public:
+  template <class Work>
+  explicit Beside(Work work)
+      : thread_([this, work] {
+          while (!stops_) {
+            work();
+            ++times_;
+          }
+        }) {
+    while (times_ == 0) std::this_thread::yield();
+  }
+  ~Beside() {
+    stops_ = true;
+    thread_.join();
+  }
+
+ private:
+  std::atomic<bool> stops_{false};
+  std::atomic<int> times_{0};
+  std::thread thread_;
+};
+
+/// Runs steps and checks their values and the number of programs.
+void expect_undisturbed(const Strategy& strategy) {
+  auto scope = strategy.scope();
+  const Variable v(torch::zeros({3}, kThreadDoubles), {.aggregation = VariableAggregation::Sum});
+  const auto x = split_batch(strategy, torch::ones({4, 3}, kThreadDoubles));
+  const auto step = [&](const torch::Tensor& own) {
+    const torch::Tensor w = v.value().detach().clone().requires_grad_();
+    ((own * w).sin().sum() + w.sum()).backward();
+    v.assign_add(w.grad() * 0 + 1);
+    return own.sum();
+  };
+  strategy.run(step, x);
+  const Counters before = counters();
+  for (int i = 2; i < 150; ++i) {
+    const auto sums = strategy.local_results(strategy.run(step, x));
+    EXPECT_EQ(sums[0].item<double>(), 12.0 / double(sums.size()));
+    EXPECT_EQ(v.read_value()[0].item<double>(), i * double(sums.size()));
+  }
+  EXPECT_LE(counters().compiles - before.compiles, 2) << "those of the read, not of another thread";
+}
+
+TEST_F(XlaThreadsTest, OthersMayMoveTensorsToTheDevice) {
+  for (const int replicas : {1, 2}) {
+    const TPUStrategy strategy = make_strategy({replicas, 1});
+    const auto device = split_batch(strategy, torch::ones({4})).at(0).device();
+    const Beside uploads([&] {
+      for (int64_t size = 1; size < 6; ++size) {
+        const auto sent = torch::full({size, 2}, double(size)).t().to(device, torch::kDouble);
+        EXPECT_EQ(sent.cpu().sum().item<double>(), 2.0 * double(size * size));
+      }
+    });
+    expect_undisturbed(strategy);
+  }
+}
+
+TEST_F(XlaThreadsTest, OthersMayReadAndDropResults) {
+  const TPUStrategy strategy = make_strategy({2, 1});
+  const auto x = split_batch(strategy, torch::ones({4, 3}, kThreadDoubles));
+  const auto result = strategy.local_results(strategy.run([](const torch::Tensor& own) { return own * 2; }, x));
+  const Beside reads([&] {
+    torch::Tensor copy = result[1];
+    EXPECT_EQ(copy.cpu().sum().item<double>(), 12);
+    const torch::Tensor part = copy.detach()[0];
+    EXPECT_EQ(part.cpu().sum().item<double>(), 6);
+  });
+  expect_undisturbed(strategy);
+}
+
+TEST_F(XlaThreadsTest, PrefetchedBatchesDoNotDisturbRuns) {
+  const TPUStrategy strategy = make_strategy({2, 1});
+  const auto device = split_batch(strategy, torch::ones({4})).at(0).device();
+  const auto rows = data::range(200).map([&](int64_t i) {
+    // Moved by hand, as users do.
+    return torch::full({2}, double(i), kThreadDoubles).to(device).cpu();
+  });
+  const auto step = [](const torch::Tensor& own) { return (own + own).sum(); };
+  double total = 0;
+  int64_t compiles = 0;
+  int64_t i = 0;
+  for (const auto& batch : strategy.distribute_dataset(rows.batch(2), {.per_replica_buffer_size = 4})) {
+    total += strategy.reduce("sum", strategy.run(step, batch)).item<double>();
+    if (i++ == 2) compiles = counters().compiles;
+  }
+  EXPECT_EQ(total, 4.0 * 199 * 100);
+  EXPECT_EQ(counters().compiles, compiles);
+}
+
+TEST_F(XlaThreadsTest, OthersMustNotCompute) {
+  const TPUStrategy strategy = make_strategy({2, 1});
+  const auto x = split_batch(strategy, torch::ones({4, 3}, kThreadDoubles));
+  const auto error_in_run = [&](auto work) {
+    std::string message = "nothing was thrown";
+    strategy.run(
+        [&](const torch::Tensor& own) {
+          if (get_replica_context().replica_id_in_sync_group() == 0) {
+            std::thread([&] {
+              try {
+                work(own);
+              } catch (const ContextError& error) {
+                message = error.what();
+              }
+            }).join();
+          }
+          return own.sum();
+        },
+        x);
+    return message;
+  };
+  EXPECT_THAT(error_in_run([](const torch::Tensor& own) { own.exp(); }), HasSubstr("aten::exp"));
+  EXPECT_THAT(error_in_run([](const torch::Tensor& own) { own.exp(); }), HasSubstr("a thread that is no replica"));
+  EXPECT_THAT(error_in_run([](const torch::Tensor& own) { own.clone().add_(1); }), HasSubstr("no replica"));
+  EXPECT_THAT(error_in_run([](const torch::Tensor& own) { own.detach().zero_(); }), HasSubstr("no replica"));
+  EXPECT_EQ(error_in_run([](const torch::Tensor& own) { own.cpu().sum(); }), "nothing was thrown");
+}
+
+}  // namespace
+}  // namespace lockstep::xla::test
