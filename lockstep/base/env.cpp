@@ -48,6 +48,10 @@ constexpr std::array kVariables{
     Variable{"LOCKSTEP_TLS_CERT", "",
              "File with the certificate that this worker shows its peers: with the other two, Gloo encrypts."},
     Variable{"LOCKSTEP_TLS_KEY", "", "File with the private key of that certificate."},
+    Variable{"LOCKSTEP_XLA_CACHE", "",
+             "Folder for compiled programs of XLA, which later processes load. Unset: each process compiles its own."},
+    Variable{"LOCKSTEP_XLA_CACHE_MIB", "4096",
+             "Size of that folder in MiB; above it, programs that were used least recently are removed."},
     Variable{"LOCKSTEP_XLA_CPU_DEVICES", "4", "Number of devices of XLA's plugin for CPUs."},
 };
 

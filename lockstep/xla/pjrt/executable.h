@@ -38,6 +38,8 @@ class LOCKSTEP_API Executable {
   std::vector<std::vector<Buffer>> execute(const std::vector<std::vector<void*>>& arguments) const;
 
   MemoryUse memory_use() const;
+  /// The compiled program for `Client::load`. Throws if the plugin cannot serialize it.
+  std::string serialized() const;
   /// The program after XLA's passes, as a serialized HLO module. For tests of the partitioner.
   std::string optimized_program() const;
 
