@@ -4,6 +4,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include "lockstep/device/random.h"
+#include "lockstep/xla/tensor/lazy_storage.h"
 
 namespace lockstep::detail {
 namespace {
@@ -100,6 +101,14 @@ void TPUReplay::end_run(const Tensors& results) {
 void TPUReplay::run_failed() {
   current_->abandon_trace();
   turn_.reset();
+}
+
+at::Tensor TPUReplay::without_view(const at::Tensor& result) {
+  const xla::LazyStorage* storage = xla::storage_of(result);
+  if (storage == nullptr) return result;
+  const bool is_whole =
+      result.storage_offset() == 0 && result.is_contiguous() && result.sizes() == xla::Ints(storage->value()->shape);
+  return is_whole ? result : result.clone();
 }
 
 std::string TPUReplay::why_not() const {

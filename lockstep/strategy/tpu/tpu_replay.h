@@ -24,6 +24,7 @@ class TPUReplay final : public StepReplay {
   void begin_run(const Tensors& arguments, const std::string& other_arguments) override;
   void end_run(const Tensors& results) override;
   void run_failed() override;
+  at::Tensor without_view(const at::Tensor& result) override;
   bool is_ready() const override { return refusal_.empty() && current_ != nullptr && current_->is_ready(); }
   std::string why_not() const override;
   void refuse(const std::string& why) override { refusal_ = why; }

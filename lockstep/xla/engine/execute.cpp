@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/xla/engine/launch.h"
+#include "lockstep/xla/engine/offsets.h"
 #include "lockstep/xla/engine/padding.h"
 #include "lockstep/xla/engine/segmented_execution.h"
 #include "lockstep/xla/graph/trace_difference.h"
@@ -59,6 +60,7 @@ void check_same_collectives(const std::vector<PendingWork>& works) {
 
 void execute_together(std::vector<PendingWork>& works) {
   check_same_collectives(works);
+  make_offsets_arguments(works);
   if (listener() == nullptr && execute_padded(works)) return;
   for (size_t replica = 1; replica < works.size(); ++replica) {
     const auto difference = first_difference(works[0].trace(), works[replica].trace());
