@@ -52,6 +52,9 @@ constexpr std::array kVariables{
              "Folder for compiled programs of XLA, which later processes load. Unset: each process compiles its own."},
     Variable{"LOCKSTEP_XLA_CACHE_MIB", "4096",
              "Size of that folder in MiB; above it, programs that were used least recently are removed."},
+    Variable{"LOCKSTEP_XLA_CHECKS", "auto",
+             "When XLA's programs check indices, targets and integer divisors: 1 (in every step), 0 (never) or auto "
+             "(in the first runs, where values are known)."},
     Variable{"LOCKSTEP_XLA_CPU_DEVICES", "4", "Number of devices of XLA's plugin for CPUs."},
 };
 

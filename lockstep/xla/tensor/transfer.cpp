@@ -2,6 +2,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/xla/counters.h"
+#include "lockstep/xla/tensor/check_flags.h"
 #include "lockstep/xla/tensor/lazy_storage.h"
 #include "lockstep/xla/tensor/process_client.h"
 
@@ -147,6 +148,7 @@ at::Tensor to_cpu(const at::Tensor& tensor) {
     execute_pending(storage->device());
   }
   const at::Tensor all = download(*storage->value());
+  throw_failed_checks(storage->device());
   if (tensor.storage_offset() == 0 && tensor.is_contiguous() && tensor.numel() == all.numel()) {
     return all.view(tensor.sizes());
   }

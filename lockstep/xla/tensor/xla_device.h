@@ -86,10 +86,13 @@ class LOCKSTEP_API XlaDevice {
 
   /// Restarts the numbering of seeds and collectives.
   void begin_run() {
+    ++num_runs_;
     num_seeds_ = num_collectives_ = 0;
     functions_.clear();
     collectives_.clear();
   }
+  /// How many runs have begun.
+  int64_t num_runs() const { return num_runs_; }
   int64_t next_seed() { return num_seeds_++; }
   int64_t next_collective() { return num_collectives_++; }
 
@@ -100,6 +103,7 @@ class LOCKSTEP_API XlaDevice {
   std::vector<PendingStorage*> pending_;
   std::vector<const char*> functions_;
   std::vector<std::string> collectives_;
+  std::atomic<int64_t> num_runs_{0};
   std::atomic<int64_t> num_seeds_{0};
   std::atomic<int64_t> num_collectives_{0};
 };
