@@ -54,6 +54,13 @@ constexpr std::array kVariables{
     Variable{"LOCKSTEP_TLS_CERT", "",
              "File with the certificate that this worker shows its peers: with the other two, Gloo encrypts."},
     Variable{"LOCKSTEP_TLS_KEY", "", "File with the private key of that certificate."},
+    Variable{"LOCKSTEP_XLA_CACHE", "",
+             "Folder for compiled programs of XLA, which later processes load. Unset: each process compiles its own."},
+    Variable{"LOCKSTEP_XLA_CACHE_MIB", "4096",
+             "Size of that folder in MiB; above it, programs that were used least recently are removed."},
+    Variable{"LOCKSTEP_XLA_CHECKS", "auto",
+             "When XLA's programs check indices, targets and integer divisors: 1 (in every step), 0 (never) or auto "
+             "(in the first runs, where values are known)."},
     Variable{"LOCKSTEP_XLA_CPU_DEVICES", "4", "Number of devices of XLA's plugin for CPUs."},
     Variable{"LOCKSTEP_XLA_PROGRAMS", "256",
              "How many compiled programs a process keeps; those that were not used for longest are forgotten."},

@@ -23,6 +23,9 @@ struct Counters {
   /// Steps that were replayed without running their function.
   int64_t replays = 0;
   int64_t compiles = 0;
+  /// Programs that were loaded from LOCKSTEP_XLA_CACHE in place of being compiled.
+  int64_t loaded_programs = 0;
+  double load_seconds = 0;
   /// Compilations of a step that had been compiled for other sizes or constants.
   int64_t recompiles = 0;
   /// Programs that were dropped from the cache, because there were too many.

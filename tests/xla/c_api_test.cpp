@@ -38,6 +38,8 @@ LOCKSTEP_SAME_SLOT(DeviceGetDescription, PJRT_Device_GetDescription);
 LOCKSTEP_SAME_SLOT(ExecutableDestroy, PJRT_Executable_Destroy);
 LOCKSTEP_SAME_SLOT(ExecutableNumOutputs, PJRT_Executable_NumOutputs);
 LOCKSTEP_SAME_SLOT(ExecutableOptimizedProgram, PJRT_Executable_OptimizedProgram);
+LOCKSTEP_SAME_SLOT(ExecutableSerialize, PJRT_Executable_Serialize);
+LOCKSTEP_SAME_SLOT(ExecutableDeserializeAndLoad, PJRT_Executable_DeserializeAndLoad);
 LOCKSTEP_SAME_SLOT(LoadedExecutableDestroy, PJRT_LoadedExecutable_Destroy);
 LOCKSTEP_SAME_SLOT(LoadedExecutableGetExecutable, PJRT_LoadedExecutable_GetExecutable);
 LOCKSTEP_SAME_SLOT(LoadedExecutableExecute, PJRT_LoadedExecutable_Execute);
@@ -65,7 +67,13 @@ LOCKSTEP_SAME_FIELD(NamedValue, integer, PJRT_NamedValue, int64_value);
 LOCKSTEP_SAME_FIELD(NamedValue, integers, PJRT_NamedValue, int64_array_value);
 LOCKSTEP_SAME_FIELD(NamedValue, value_size, PJRT_NamedValue, value_size);
 static_assert(static_cast<int>(ValueType::Int64) == PJRT_NamedValue_kInt64);
+LOCKSTEP_SAME_FIELD(NamedValue, text, PJRT_NamedValue, string_value);
+LOCKSTEP_SAME_FIELD(NamedValue, number, PJRT_NamedValue, float_value);
+LOCKSTEP_SAME_FIELD(NamedValue, flag, PJRT_NamedValue, bool_value);
+static_assert(static_cast<int>(ValueType::String) == PJRT_NamedValue_kString);
 static_assert(static_cast<int>(ValueType::Int64List) == PJRT_NamedValue_kInt64List);
+static_assert(static_cast<int>(ValueType::Float) == PJRT_NamedValue_kFloat);
+static_assert(static_cast<int>(ValueType::Bool) == PJRT_NamedValue_kBool);
 
 LOCKSTEP_SAME_HEADER(NoArguments, PJRT_Plugin_Initialize_Args);
 
@@ -164,6 +172,16 @@ LOCKSTEP_SAME_FIELD(Execute, arguments, PJRT_LoadedExecutable_Execute_Args, argu
 LOCKSTEP_SAME_FIELD(Execute, num_devices, PJRT_LoadedExecutable_Execute_Args, num_devices);
 LOCKSTEP_SAME_FIELD(Execute, num_arguments, PJRT_LoadedExecutable_Execute_Args, num_args);
 LOCKSTEP_SAME_FIELD(Execute, results, PJRT_LoadedExecutable_Execute_Args, output_lists);
+
+LOCKSTEP_SAME_FIELD(Serialize, executable, PJRT_Executable_Serialize_Args, executable);
+LOCKSTEP_SAME_FIELD(Serialize, bytes, PJRT_Executable_Serialize_Args, serialized_bytes);
+LOCKSTEP_SAME_FIELD(Serialize, num_bytes, PJRT_Executable_Serialize_Args, serialized_bytes_size);
+LOCKSTEP_SAME_FIELD(Serialize, owner, PJRT_Executable_Serialize_Args, serialized_executable);
+LOCKSTEP_SAME_FIELD(Serialize, release, PJRT_Executable_Serialize_Args, serialized_executable_deleter);
+LOCKSTEP_SAME_FIELD(DeserializeAndLoad, client, PJRT_Executable_DeserializeAndLoad_Args, client);
+LOCKSTEP_SAME_FIELD(DeserializeAndLoad, bytes, PJRT_Executable_DeserializeAndLoad_Args, serialized_executable);
+LOCKSTEP_SAME_FIELD(DeserializeAndLoad, num_bytes, PJRT_Executable_DeserializeAndLoad_Args, serialized_executable_size);
+LOCKSTEP_SAME_FIELD(DeserializeAndLoad, executable, PJRT_Executable_DeserializeAndLoad_Args, loaded_executable);
 
 LOCKSTEP_SAME_FIELD(MemoryStats, executable, PJRT_Executable_GetCompiledMemoryStats_Args, executable);
 LOCKSTEP_SAME_FIELD(MemoryStats, code, PJRT_Executable_GetCompiledMemoryStats_Args, generated_code_size_in_bytes);

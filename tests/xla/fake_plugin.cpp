@@ -1,5 +1,6 @@
-// A plugin with two cores of a TPU that can do nothing: for what a plugin for CPUs does not show. It knows no option,
-// and its table ends before the functions that compile. FAKE_PLUGIN_MINOR sets its version.
+// A plugin with two cores of a TPU that can do nothing: for what a plugin for CPUs does not show. It knows the options
+// `preallocate` and `memory_fraction` only, which its version repeats, and its table ends before the functions that
+// compile. FAKE_PLUGIN_MINOR sets its version.
 #include <array>
 #include <cstdlib>
 #include <cstring>
@@ -33,6 +34,7 @@ std::array devices{Device{7, {1, 0, 2}, {1}}, Device{6, {1, 0, 2}, {0}}};
 std::array<void*, 2> handles{&devices[0], &devices[1]};
 std::array<c_api::NamedValue, 3> attributes;
 std::string client = "client";
+std::string platform_version = "fake 1";
 
 /// Returns an error where the block is too short for a later version of it.
 template <typename Arguments>
@@ -61,9 +63,20 @@ void* tell_error(void* block) {
 }
 
 void* create_client(void* block) {
-  static std::string unknown_option = "unknown option";
+  static std::string unknown_option;
   auto& arguments = *static_cast<c_api::ClientCreate*>(block);
-  if (arguments.num_options > 0) return &unknown_option;
+  for (size_t i = 0; i < arguments.num_options; ++i) {
+    const c_api::NamedValue& option = arguments.options[i];
+    const std::string name(option.name, option.name_size);
+    if (name == "preallocate" && option.type == c_api::ValueType::Bool) {
+      platform_version += std::string(" preallocate=") + (option.flag ? "true" : "false");
+    } else if (name == "memory_fraction" && option.type == c_api::ValueType::Float) {
+      platform_version += " memory_fraction=" + std::to_string(option.number);
+    } else {
+      unknown_option = "unknown option " + name;
+      return &unknown_option;
+    }
+  }
   arguments.client = &client;
   return refuse_short(arguments);
 }
@@ -71,7 +84,7 @@ void* create_client(void* block) {
 void nothing(c_api::OneObject&) {}
 void initialize(c_api::NoArguments&) {}
 void tell_platform(c_api::TextOfObject& arguments) { set_text(arguments, "tpu"); }
-void tell_version(c_api::TextOfObject& arguments) { set_text(arguments, "fake 1"); }
+void tell_version(c_api::TextOfObject& arguments) { set_text(arguments, platform_version.c_str()); }
 void tell_kind(c_api::TextOfObject& arguments) { set_text(arguments, "TPU v4"); }
 void tell_device(c_api::TextOfObject& arguments) { set_text(arguments, "a fake core"); }
 

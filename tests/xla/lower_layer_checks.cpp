@@ -52,6 +52,62 @@ void add_convolutions(Checks& checks) {
   add_convolutions(checks, {3, 3, 2, 2});
 }
 
+struct RecurrentSizes {
+  int64_t layers = 1;
+  bool bidirectional = false;
+  bool batch_first = false;
+  bool has_biases = true;
+  int64_t length = 6;
+  /// Of packed sequences.
+  std::vector<int64_t> lengths{};
+};
+
+/// Inputs: the sequence, the first states, then weights and biases.
+Check recurrent_check(const std::string& kind, const RecurrentSizes& sizes) {
+  constexpr int64_t kBatch = 2, kInput = 3, kHidden = 4;
+  const int64_t gates = (kind == "lstm" ? 4 : kind == "gru" ? 3 : 1) * kHidden;
+  const int64_t directions = sizes.bidirectional ? 2 : 1;
+  const size_t states = kind == "lstm" ? 2 : 1;
+  Tensors inputs{sizes.batch_first ? random({kBatch, sizes.length, kInput}) : random({sizes.length, kBatch, kInput})};
+  for (size_t i = 0; i < states; ++i) inputs.push_back(random({sizes.layers * directions, kBatch, kHidden}));
+  for (int64_t layer = 0; layer < sizes.layers; ++layer) {
+    for (int64_t direction = 0; direction < directions; ++direction) {
+      inputs.push_back(random({gates, layer == 0 ? kInput : kHidden * directions}));
+      inputs.push_back(random({gates, kHidden}));
+      for (int i = 0; i < 2 && sizes.has_biases; ++i) inputs.push_back(random({gates}));
+    }
+  }
+  const auto run = [=](const Tensors& in) -> Tensors {
+    const Tensors weights(in.begin() + 1 + static_cast<int64_t>(states), in.end());
+    const auto call = [&](auto function, const auto& first) {
+      if (sizes.lengths.empty()) {
+        return function(in[0], first, weights, sizes.has_biases, sizes.layers, 0.0, false, sizes.bidirectional,
+                        sizes.batch_first);
+      }
+      const auto [data, batch_sizes] = at::_pack_padded_sequence(in[0], at::tensor(sizes.lengths), false);
+      return function(data, batch_sizes, first, weights, sizes.has_biases, sizes.layers, 0.0, false,
+                      sizes.bidirectional);
+    };
+    if (kind == "lstm") {
+      const Tensors first{in[1], in[2]};
+      const auto [y, h, c] = call([](auto&&... all) { return at::lstm(all...); }, at::TensorList(first));
+      return {y, h, c};
+    }
+    const auto [y, h] = kind == "gru"        ? call([](auto&&... all) { return at::gru(all...); }, in[1])
+                        : kind == "rnn_tanh" ? call([](auto&&... all) { return at::rnn_tanh(all...); }, in[1])
+                                             : call([](auto&&... all) { return at::rnn_relu(all...); }, in[1]);
+    return {y, h};
+  };
+  return {kind, inputs, run};
+}
+
+Check packed_check(const std::string& kind, RecurrentSizes sizes) {
+  sizes.lengths = {sizes.length, std::max<int64_t>(sizes.length - 2, 1)};
+  Check check = recurrent_check(kind, sizes);
+  check.name = "packed " + kind;
+  return check;
+}
+
 }  // namespace
 
 Checks activation_checks() {
@@ -163,6 +219,16 @@ Checks layer_checks() {
           const auto [y, h] = at::gru(in[0], in[1], {in[2], in[3], in[4], in[5]}, true, 1, 0, false, false, false);
           return {y, h};
         });
+  for (const char* kind : {"lstm", "gru", "rnn_tanh", "rnn_relu"}) {
+    for (const RecurrentSizes& sizes : {RecurrentSizes{},
+                                        {.layers = 2, .bidirectional = true},
+                                        {.layers = 2, .batch_first = true, .has_biases = false},
+                                        {.bidirectional = true, .batch_first = true},
+                                        {.length = 1}}) {
+      checks.push_back(recurrent_check(kind, sizes));
+      if (!sizes.batch_first) checks.push_back(packed_check(kind, sizes));
+    }
+  }
   for (at::ScalarType dtype : {at::kBFloat16, at::kFloat}) {
     check("layers of narrow dtypes", {at::randn({8, 64}).to(dtype)}, [](const Tensors& in) -> Tensors {
       return {at::layer_norm(in[0], {64}), at::softmax(in[0], 1), at::silu(in[0]), in[0].sum(), in[0].mean(1)};

@@ -223,6 +223,56 @@ TEST(FakePluginTest, FunctionsBehindTheEndOfTheTableAreNotCalled) {
   EXPECT_THAT(error_of([&] { client.compile("module {}", {{6}}).execute({{}}); }), HasSubstr("lacks a function"));
 }
 
+/// A copy of the fake plugin under another name: each file is a plugin of its own.
+class PluginOptionsTest : public FindPluginTest {
+ protected:
+  std::string copy_of_fake(const char* name) {
+    const fs::path file = folder_ / name;
+    fs::copy_file(LOCKSTEP_FAKE_PLUGIN, file);
+    return file;
+  }
+};
+
+TEST_F(PluginOptionsTest, ReachTheClient) {
+  const Client& client =
+      Client::open({.plugin = copy_of_fake("pjrt_plugin_a.so"), .options = {{"memory_fraction", 0.5}}});
+  EXPECT_THAT(client.platform_version(), HasSubstr("memory_fraction=0.5"));
+}
+
+TEST_F(PluginOptionsTest, PluginsForGpusDoNotPreallocateUnlessAsked) {
+  EXPECT_THAT(Client::open({.plugin = copy_of_fake("fake_cuda_plugin.so")}).platform_version(),
+              HasSubstr("preallocate=false"));
+  EXPECT_THAT(Client::open({.plugin = copy_of_fake("other_cuda_plugin.so"), .options = {{"preallocate", true}}})
+                  .platform_version(),
+              HasSubstr("preallocate=true"));
+}
+
+TEST_F(PluginOptionsTest, UnknownOptionsAreErrorsThatNameThem) {
+  for (const char* file : {"pjrt_plugin_b.so", "cuda_plugin_b.so", "libtpu.so"}) {
+    const std::string plugin = copy_of_fake(file);
+    EXPECT_THAT(error_of([&] {
+                  Client::open({.plugin = plugin, .options = {{"memory_fracton", 0.5}}});
+                }),
+                AllOf(StartsWith("[xla client] "), HasSubstr("memory_fracton=0.5"), HasSubstr(plugin)));
+    EXPECT_THAT(error_of([&] {
+                  Client::open({.plugin = plugin, .options = {{"memory_fraction", true}}});
+                }),
+                HasSubstr("memory_fraction=true"))
+        << "of another type";
+  }
+}
+
+TEST_F(PluginOptionsTest, OfALaterCallMustBeThoseOfTheFirst) {
+  const std::string plugin = copy_of_fake("pjrt_plugin_c.so");
+  const Client& client = Client::open({.plugin = plugin, .options = {{"memory_fraction", 0.25}}});
+  EXPECT_EQ(&Client::open({.plugin = plugin}), &client);
+  EXPECT_EQ(&Client::open({.plugin = plugin, .options = {{"memory_fraction", 0.25}}}), &client);
+  EXPECT_THAT(error_of([&] {
+                Client::open({.plugin = plugin, .options = {{"memory_fraction", 0.5}}});
+              }),
+              AllOf(HasSubstr("memory_fraction=0.5"), HasSubstr("memory_fraction=0.25")));
+}
+
 /// Tests of a started plugin; the process has one client, so all ask for the same.
 class ClientTest : public ::testing::Test {
  protected:
@@ -481,6 +531,21 @@ TEST_F(ClientTest, WrongArgumentsAreErrors) {
   std::vector<float> too_small(2);
   EXPECT_THAT(error_of([&] { a.download(too_small.data(), 8); }), StartsWith("[xla download] "));
   EXPECT_THAT(download(a, 4), ElementsAre(1, 2, 3, 4)) << "the client must be usable after errors";
+}
+
+TEST_F(ClientTest, APluginForCpusHasNoOptions) {
+  if (client_->platform() != "cpu") GTEST_SKIP() << "this test needs a plugin for CPUs";
+  EXPECT_THAT(error_of([&] { Client::open({.options = {{"memory_fraction", 0.5}}}); }), HasSubstr("memory_fraction"));
+}
+
+TEST_F(ClientTest, ProgramsAreSerializedAndLoaded) {
+  const std::string serialized = client_->compile(kAdd, device_ids(1)).serialized();
+  EXPECT_GT(serialized.size(), 0u);
+  const Executable loaded = client_->load(serialized);
+  EXPECT_EQ(loaded.num_results(), 1u);
+  const Buffer a = upload({1, 2, 3, 4});
+  EXPECT_THAT(download(loaded.execute({{a.handle(), a.handle()}})[0][0], 4), ElementsAre(2, 4, 6, 8));
+  EXPECT_THAT(error_of([&] { client_->load("not a program"); }), StartsWith("[xla load] "));
 }
 
 TEST_F(ClientTest, ThreadsShareAClient) {

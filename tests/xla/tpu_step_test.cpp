@@ -397,7 +397,8 @@ TEST_F(TpuStepTest, BatchesOfOtherSizesAreCompiledAgain) {
   const TPUStrategy strategy = make_strategy({1, 1});
   std::vector<std::string> warnings;
   log::set_sink([&](log::Level level, std::string_view line) {
-    if (level == log::Level::Warn) warnings.emplace_back(line);
+    const bool is_slow = line.find("takes more than") != std::string_view::npos;  // a loaded machine
+    if (level == log::Level::Warn && !is_slow) warnings.emplace_back(line);
   });
   const auto average = [&](int64_t size) {
     const auto result = strategy.run([](const torch::Tensor& own) { return torch::cos(own).mean(); },

@@ -159,7 +159,8 @@ class PureStep {
     } else {
       if (replay_->replay(arguments, tensors)) return regrouped<Result>(structure<Result>(), tensors);
       std::vector<std::optional<Result>> results(own.size());
-      run(own, arguments, [&](int replica) { results[replica].emplace(call_one(own[replica], rows_[replica])); });
+      run(own, arguments,
+          [&](int replica) { results[replica].emplace(without_views(call_one(own[replica], rows_[replica]))); });
       detail::Leaves leaves;
       for (const auto& result : results) {
         leaves.tensors.clear();
@@ -183,6 +184,18 @@ class PureStep {
       replay_->run_failed();
       throw;
     }
+  }
+
+  template <class Result>
+  Result without_views(Result result) {
+    nest::for_each_leaf(
+        [&](auto& leaf) {
+          if constexpr (std::is_same_v<std::remove_cvref_t<decltype(leaf)>, at::Tensor>) {
+            leaf = replay_->without_view(leaf);
+          }
+        },
+        result);
+    return result;
   }
 
   template <class Result>

@@ -39,6 +39,9 @@ class LOCKSTEP_API StepReplay {
   virtual void begin_run(const StepArguments& arguments) = 0;
   virtual void end_run(Tensors& results) = 0;
   virtual void run_failed() = 0;
+  /// Returns a result of the function as a tensor with memory of its own: a copy of a view. Called by the replica, in
+  /// the run.
+  virtual at::Tensor without_view(const at::Tensor& result) = 0;
 
   virtual bool is_ready() const = 0;
   /// Why the last call was not replayed.

@@ -215,6 +215,14 @@ void TPUReplay::run_failed() {
   turn_.reset();
 }
 
+at::Tensor TPUReplay::without_view(const at::Tensor& result) {
+  const xla::LazyStorage* storage = xla::storage_of(result);
+  if (storage == nullptr) return result;
+  const bool is_whole =
+      result.storage_offset() == 0 && result.is_contiguous() && result.sizes() == xla::Ints(storage->value()->shape);
+  return is_whole ? result : result.clone();
+}
+
 std::string TPUReplay::why_not() const {
   if (!refusal_.empty()) return refusal_;
   return current_ == nullptr ? "it has not been called yet" : current_->replay.why_not();

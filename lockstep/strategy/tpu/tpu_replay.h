@@ -40,6 +40,7 @@ class TPUReplay final : public StepReplay {
   void begin_run(const StepArguments& arguments) override;
   void end_run(Tensors& results) override;
   void run_failed() override;
+  at::Tensor without_view(const at::Tensor& result) override;
   bool is_ready() const override { return refusal_.empty() && current_ != nullptr && current_->replay.is_ready(); }
   std::string why_not() const override;
   void refuse(const std::string& why) override { refusal_ = why; }

@@ -68,7 +68,7 @@ void check_this_machine(const std::shared_ptr<ClusterResolver>& resolver, const 
 
 tpu::Topology initialize_tpu_system(const std::shared_ptr<ClusterResolver>& resolver, const TPUSystemOptions& options) {
   check_this_machine(resolver, "initialize_tpu_system");
-  const xla::Client& client = xla::start({options.plugin, options.num_cpu_devices});
+  const xla::Client& client = xla::start({options.plugin, options.num_cpu_devices, options.client_options});
   std::vector<c10::Device> devices;
   for (size_t i = 0; i < client.devices().size(); ++i) {
     devices.push_back(xla::device_of({static_cast<int>(i)}).torch_device());

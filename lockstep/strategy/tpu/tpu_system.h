@@ -1,7 +1,10 @@
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "lockstep/api.h"
@@ -10,12 +13,22 @@
 
 namespace lockstep {
 
+/// A value of `TPUSystemOptions::client_options`.
+using TPUClientOption = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>>;
+
 struct LOCKSTEP_API TPUSystemOptions {
   /// File of the PJRT plugin whose devices are used: for TPUs, GPUs or the CPU. Empty: LOCKSTEP_PJRT_PLUGIN, or a
   /// plugin beside the library.
   std::string plugin{};
   /// Number of devices of a CPU plugin; 0: LOCKSTEP_XLA_CPU_DEVICES.
   int num_cpu_devices = 0;
+  /// Options of the plugin's client, by name. The plugin for CUDA knows, among others:
+  ///   - `preallocate`: whether it takes its memory at the start. Default here: false, because LibTorch uses the same
+  ///     GPU;
+  ///   - `memory_fraction`: the part of the GPU's memory that it may take, such as 0.5;
+  ///   - `allocator`: "bfc" (default), "cuda_async" or "platform".
+  /// An option that the plugin does not know is a ValueError that names it, and so is a later call with other options.
+  std::map<std::string, TPUClientOption> client_options{};
 };
 
 /// Starts the devices of this machine, once for the process, and returns their topology. TPUs have their coordinates;

@@ -111,6 +111,7 @@ class Registrations {
     for (const c10::OperatorName& name : dispatcher.getAllOpNames()) overloads[name.name].push_back(name);
     for (const Lowering& lowering : all_lowerings()) add(lowering, overloads);
     for (const SpecialKernel& kernel : special_kernels()) add(kernel);
+    for (const SpecialKernel& kernel : recurrent_kernels()) add_above_autograd(kernel);
   }
 
  private:
@@ -141,6 +142,17 @@ class Registrations {
     if (op) add(*op, c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Special>(kernel.run)));
   }
 
+  /// For tensors of the device with and without autograd (inference mode).
+  void add_above_autograd(const SpecialKernel& kernel) {
+    const auto op = c10::Dispatcher::singleton().findSchema({std::string("aten::") + kernel.name, kernel.overload});
+    if (!op) return;
+    for (const c10::DispatchKey key : {c10::DispatchKey::AutogradXLA, c10::DispatchKey::XLA}) {
+      handles_.push_back(c10::Dispatcher::singleton().registerImpl(
+          op->operator_name(), key, c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Composed>(kernel.run)),
+          {}, nullptr, "lockstep"));
+    }
+  }
+
   /// If two rows lead to one function, for example as the in-place form of the other, the first one counts.
   void add(const c10::OperatorHandle& op, c10::KernelFunction function) {
     if (is_composite(op)) return;
@@ -157,6 +169,13 @@ class Registrations {
       detail::count_traced();
       run(op, stack);
     }
+    void (*run)(const c10::OperatorHandle&, Stack*);
+  };
+
+  /// Calls other functions of LibTorch, which are traced.
+  struct Composed final : c10::OperatorKernel {
+    explicit Composed(void (*run)(const c10::OperatorHandle&, Stack*)) : run(run) {}
+    void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) { run(op, stack); }
     void (*run)(const c10::OperatorHandle&, Stack*);
   };
 

@@ -33,5 +33,7 @@ struct SpecialKernel {
   void (*run)(const c10::OperatorHandle&, torch::jit::Stack*);
 };
 c10::ArrayRef<SpecialKernel> special_kernels();
+/// Kernels that replace compositions of LibTorch above autograd; they have derivatives of their own.
+c10::ArrayRef<SpecialKernel> recurrent_kernels();
 
 }  // namespace lockstep::xla

@@ -7,6 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/xla/engine/launch.h"
 #include "lockstep/xla/engine/matching_collectives.h"
+#include "lockstep/xla/engine/offsets.h"
 #include "lockstep/xla/engine/padding.h"
 #include "lockstep/xla/engine/segmented_execution.h"
 #include "lockstep/xla/graph/trace_difference.h"
@@ -56,6 +57,7 @@ std::string why_separate(const Trace& first, const Trace& other, const TraceDiff
 
 void execute_together(std::vector<PendingWork>& works) {
   check_same_collectives(works);
+  make_offsets_arguments(works);
   const bool same_collectives = use_same_collectives(works);
   if (same_collectives && listener() == nullptr && execute_padded(works)) return;
   for (size_t replica = 1; replica < works.size(); ++replica) {

@@ -8,6 +8,7 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/log.h"
 #include "lockstep/xla/counters.h"
+#include "lockstep/xla/engine/compile_program.h"
 #include "lockstep/xla/engine/recompilation.h"
 #include "lockstep/xla/engine/run_settings.h"
 #include "lockstep/xla/graph/emit.h"
@@ -107,13 +108,9 @@ std::shared_ptr<const Program> compile(const Trace& trace, at::ArrayRef<XlaDevic
   const double emitted = seconds_since(begin);
   program->number_is_argument = std::move(number_is_argument);
   LOCKSTEP_LOG(Debug) << "compiling\n" << stablehlo;
-  program->executable =
-      client().compile(stablehlo, device_ids(devices), options.full_precision, compiler_options(devices));
-  count([&](Counters& all) {
-    ++all.compiles;
-    all.emit_seconds += emitted;
-    all.compile_seconds += seconds_since(begin) - emitted;
-  });
+  program->executable = compile_program(client(), {stablehlo, device_ids(devices), options.full_precision,
+                                                   compiler_options(devices), trace.nodes.size()});
+  count([&](Counters& all) { all.emit_seconds += emitted; });
   return program;
 }
 

@@ -18,6 +18,21 @@ std::vector<Shape> argument_shapes(const Trace& trace) {
   return shapes;
 }
 
+/// One word for the sizes of each node.
+std::vector<uint64_t> node_sizes(const Trace& trace) {
+  std::vector<uint64_t> words;
+  words.reserve(trace.nodes.size());
+  for (const Node* node : trace.nodes) {
+    uint64_t hash = 1469598103934665603u;
+    for (const int64_t size : node->shape) hash = (hash ^ static_cast<uint64_t>(size)) * 1099511628211ULL;
+    for (size_t i = 0; i < num_size_attributes(*node); ++i) {
+      hash = (hash ^ static_cast<uint64_t>(node->attributes[i])) * 1099511628211ULL;
+    }
+    words.push_back(hash);
+  }
+  return words;
+}
+
 uint64_t identity(const Trace& trace, at::ArrayRef<XlaDevice*> devices) {
   uint64_t hash = trace.skeleton;
   for (const XlaDevice* device : devices) hash = (hash ^ static_cast<uint64_t>(device->index() + 1)) * 1099511628211ULL;
@@ -54,6 +69,15 @@ void Recompilations::sizes_changed(const Trace& trace, at::ArrayRef<XlaDevice*> 
                            at::IntArrayRef(shapes[i])));
     break;
   }
+  const bool is_reported = known.arguments.size() == shapes.size() && known.arguments != shapes;
+  std::vector<uint64_t> sizes = node_sizes(trace);
+  for (size_t i = 0; !is_reported && i < std::min(sizes.size(), known.node_sizes.size()); ++i) {
+    if (sizes[i] == known.node_sizes[i]) continue;
+    const Node& node = *trace.nodes[i];
+    report(known, c10::str("a size in ", node.origin, " has changed, which makes ", describe(node)));
+    break;
+  }
+  known.node_sizes = std::move(sizes);
   known.arguments = shapes;
 }
 

@@ -15,12 +15,14 @@ class Recompilations {
  public:
   /// A number that was a constant of a program has changed.
   void number_changed(const Trace& trace, const Node& number);
-  /// A new trace is compiled. Reports the first argument whose size differs from the last trace of the same operations.
+  /// A new trace is compiled. Reports the first argument, or else the first value, whose size differs from the last
+  /// trace of the same operations.
   void sizes_changed(const Trace& trace, at::ArrayRef<XlaDevice*> devices);
 
  private:
   struct Known {
     std::vector<Shape> arguments;
+    std::vector<uint64_t> node_sizes;
     int times = 0;
   };
   void report(Known& known, const std::string& reason);

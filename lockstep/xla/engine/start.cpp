@@ -5,6 +5,7 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/xla/dispatch/register.h"
+#include "lockstep/xla/engine/compile_program.h"
 #include "lockstep/xla/engine/replica_run.h"
 
 namespace lockstep::xla {
@@ -27,6 +28,7 @@ Client& start(const StartOptions& options) {
   const std::lock_guard<std::mutex> lock(mutex);
   if (is_started()) {
     check_options(options, client());
+    client().check_options(options.options);
     return client();
   }
   ClientOptions client_options;
@@ -34,6 +36,8 @@ Client& start(const StartOptions& options) {
   client_options.num_cpu_devices = options.num_cpu_devices > 0
                                        ? options.num_cpu_devices
                                        : static_cast<int>(env::integer("LOCKSTEP_XLA_CPU_DEVICES"));
+  client_options.options = options.options;
+  check_program_store();
   Client& started = Client::open(client_options);
   register_device();
   set_pending_executor(&execute_device);

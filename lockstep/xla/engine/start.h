@@ -14,6 +14,8 @@ struct StartOptions {
   std::string plugin;
   /// Devices of a CPU plugin; 0 for LOCKSTEP_XLA_CPU_DEVICES.
   int num_cpu_devices = 0;
+  /// Options of the plugin's client, such as {"memory_fraction", 0.5}. Later calls may only repeat them.
+  PluginOptions options{};
 };
 
 /// Starts the client and registers the device `xla` with LibTorch, once; returns the client.

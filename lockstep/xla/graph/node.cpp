@@ -54,6 +54,8 @@ size_t num_size_attributes(const Node& node) {
     case Op::Pad:
     case Op::ReduceWindow:
       return node.attributes.size() - 1;  // The last one is the padding value or the initial value.
+    case Op::Scan:
+      return 1;  // The length.
     default:
       return 0;
   }

@@ -22,13 +22,16 @@ struct LOCKSTEP_API ArgumentData {
   LayoutPtr layout = nullptr;
 };
 
+struct Region;
+
 /// Base of what holds values of the graph: storages of lazy tensors (tensor/).
 class ValueHolder {
  protected:
   ~ValueHolder() = default;
 };
 
-/// One value: an operation on other values. Immutable, except that a result becomes an argument once it is computed.
+/// One value: an operation on other values. Immutable, except that a result becomes an argument once it is computed,
+/// and a slice a dynamic one (`make_dynamic_slice`) before that.
 struct LOCKSTEP_API Node : c10::intrusive_ptr_target {
   Op op = Op::Argument;
   /// An enumerator of UnaryOp, BinaryOp, Comparison, Combiner, SortOrder or ConvolutionUse, as `op` says; 0 for others.
@@ -49,6 +52,8 @@ struct LOCKSTEP_API Node : c10::intrusive_ptr_target {
 
   /// Annotation: the layout.
   LayoutPtr layout = nullptr;
+  /// Scan: its body.
+  std::shared_ptr<const Region> region;
   /// Argument: its data.
   std::unique_ptr<ArgumentData> data;
 

@@ -74,6 +74,13 @@ class Padder {
 
   bool changes(const Node& node) const { return reference_.changing[node.index] != 0; }
 
+  bool any_changes(const Node& node) const {
+    for (const Value& operand : node.operands) {
+      if (changes(*operand)) return true;
+    }
+    return false;
+  }
+
   const Shape& reference_shape(const Node& node) const { return reference_.shapes[node.index]; }
 
   /// The argument that the original's result was donated, or null.
@@ -110,6 +117,7 @@ class Padder {
     Value copy = make_node(node.op, node.dtype, padded_shape(node), operands);
     copy->kind = node.kind;
     copy->attributes = node.attributes;
+    copy->region = node.region;
     copy->ordinal = node.ordinal;
     copy->needs_others = node.needs_others;
     return copy;
@@ -158,6 +166,9 @@ class Padder {
         return reshape_of(node);
       case Op::Slice:
         return slice_of(node);
+      case Op::DynamicSlice:
+      case Op::DynamicUpdateSlice:
+        return dynamic_part_of(node);
       case Op::Pad:
       case Op::UpdateSlice:
         return part_of(node);
@@ -182,12 +193,17 @@ class Padder {
       case Op::Transpose:
       case Op::Take:
         return clone(node);
+      case Op::Scan:
+      case Op::ScanOutput:
+        require(!changes(node) && !any_changes(node), node, "a loop over rows");
+        return clone(node);
       case Op::RandomBits:
         require(!changes(node), node, "random numbers of rows depend on the number of rows");
         return clone(node);
       case Op::AllReduce:
       case Op::AllGather:
       case Op::Annotation:
+      case Op::Parameter:
         break;
     }
     require(!changes(node) && !changes(*node.operands[0]), node, "replicas and logical devices exchange rows");
@@ -283,6 +299,19 @@ class Padder {
       }
     }
     return made;
+  }
+
+  /// Parts at positions that change: rows that change are taken or written as a whole. Other parts lie in the original,
+  /// whose rows come first.
+  Value dynamic_part_of(const Node& node) {
+    const bool is_read = node.op == Op::DynamicSlice;
+    const Node& whole = *node.operands[0];
+    const Node& part = is_read ? node : *node.operands[1];
+    for (size_t dim = 0; dim < part.shape.size(); ++dim) {
+      const bool is_all = is_changing(whole, dim) && part.shape[dim] == whole.shape[dim];
+      require(!is_changing(part, dim) || is_all, node, "a slice of rows");
+    }
+    return clone(node);
   }
 
   bool is_as_before(const Node& node, size_t attribute) const {

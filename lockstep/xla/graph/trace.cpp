@@ -102,6 +102,11 @@ void append_key(const Node& node, Hash& skeleton, std::vector<uint64_t>& key) {
   key.insert(key.end(), node.attributes.begin(), node.attributes.begin() + static_cast<ptrdiff_t>(sizes));
   for (size_t i = sizes; i < node.attributes.size(); ++i) both(static_cast<uint64_t>(node.attributes[i]));
   for (const Value& operand : node.operands) both(operand->index);
+  if (node.region != nullptr) {
+    both(node.region->trace.skeleton);
+    key.push_back(node.region->key.size());
+    key.insert(key.end(), node.region->key.begin(), node.region->key.end());
+  }
 }
 
 void make_key(Trace& trace) {
@@ -136,6 +141,20 @@ Trace collect(std::vector<Trace::Result> results) {
   plan_donation(trace);
   make_key(trace);
   return trace;
+}
+
+Region::Region(std::vector<Value> values) : results(std::move(values)) {
+  // Results may repeat; those of a trace are distinct.
+  std::vector<Trace::Result> distinct;
+  for (const Value& value : results) {
+    bool is_new = true;
+    for (const Trace::Result& known : distinct) is_new = is_new && known.value != value;
+    if (is_new) distinct.push_back({value, nullptr, nullptr});
+  }
+  trace = collect(std::move(distinct));
+  key = trace.key;
+  for (const Value& value : results) key.push_back(value->index);
+  for (const Node* number : trace.numbers) key.push_back(number_bits(*number));
 }
 
 uint64_t number_bits(const Node& number) {

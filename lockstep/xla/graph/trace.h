@@ -35,6 +35,18 @@ struct LOCKSTEP_API Trace {
 /// Collects the nodes that `results`, distinct values, depend on.
 LOCKSTEP_API Trace collect(std::vector<Trace::Result> results);
 
+/// A graph inside of an operation: the body of a scan. Its values are computed from parameters (Op::Parameter) and
+/// numbers, which are constants there.
+struct Region {
+  explicit Region(std::vector<Value> results);
+
+  std::vector<Value> results;
+  /// Nodes in topological order.
+  Trace trace;
+  /// Identifies the computation, values of numbers included.
+  std::vector<uint64_t> key;
+};
+
 /// The bits of a number, for comparisons.
 LOCKSTEP_API uint64_t number_bits(const Node& number);
 

@@ -14,6 +14,12 @@ bool same_operands(const Node& a, const Node& b) {
                     [](const Value& x, const Value& y) { return x->index == y->index; });
 }
 
+/// Whether both have no region, or regions with the same operations.
+bool same_regions(const Node& a, const Node& b) {
+  if (a.region == nullptr || b.region == nullptr) return a.region == b.region;
+  return a.region->trace.skeleton == b.region->trace.skeleton;
+}
+
 /// Whether the operations are equal apart from sizes.
 bool same_operation(const Node& a, const Node& b) {
   const auto skip = static_cast<ptrdiff_t>(num_size_attributes(a));
@@ -21,10 +27,12 @@ bool same_operation(const Node& a, const Node& b) {
          a.shape.size() == b.shape.size() && compared_layout(a) == compared_layout(b) &&
          a.attributes.size() == b.attributes.size() &&
          std::equal(a.attributes.begin() + skip, a.attributes.end(), b.attributes.begin() + skip) &&
-         same_operands(a, b);
+         same_operands(a, b) && same_regions(a, b);
 }
 
-bool same_sizes(const Node& a, const Node& b) { return a.shape == b.shape && a.attributes == b.attributes; }
+bool same_sizes(const Node& a, const Node& b) {
+  return a.shape == b.shape && a.attributes == b.attributes && (a.region == nullptr || a.region->key == b.region->key);
+}
 
 std::string described(const Trace& trace, size_t position) {
   return position < trace.nodes.size() ? describe(*trace.nodes[position]) : "nothing";

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "lockstep/xla/lower/expression.h"
+#include "lockstep/xla/lower/value_checks.h"
 
 namespace lockstep::xla {
 namespace {
@@ -63,7 +64,9 @@ Advanced::Advanced(const AtenCall& call, int i, const Value& a) {
       continue;
     }
     dims_.push_back(dim);
-    const Value position = from_end(convert(call.value(*indices[dim]), at::kLong), a->shape[dim]);
+    const Value index = convert(call.value(*indices[dim]), at::kLong);
+    check_indices(call, index, -a->shape[dim], a->shape[dim]);
+    const Value position = from_end(index, a->shape[dim]);
     row_ = row_ ? row_ * a->shape[dim] + position : position;
   }
   const bool adjacent = dims_.back() - dims_.front() + 1 == static_cast<int64_t>(dims_.size());

@@ -1,4 +1,5 @@
 #include "lockstep/xla/lower/expression.h"
+#include "lockstep/xla/lower/value_checks.h"
 
 namespace lockstep::xla {
 namespace {
@@ -41,10 +42,20 @@ Value floored_quotient(Value a, Value b) {
   return select(compare(Comparison::EQ, b, 0), a / b, rounded);
 }
 
+/// Rows of functions that divide integers as integers.
+template <auto formula>
+Values checked_division(const AtenCall& call) {
+  const Dtype dtype = call.promoted(0, 1);
+  if (!is_float(dtype)) check_divisor(call, call.value(1, dtype));
+  return any_binary<formula>(call);
+}
+
+Value truncated_remainder(Value a, Value b) { return binary(BinaryOp::Remainder, a, b); }
+
 Values quotient(const AtenCall& call) {
   if (call.is_none(2)) return float_binary<divide>(call);
-  return call.argument(2).toStringRef() == "trunc" ? any_binary<truncated_quotient>(call)
-                                                   : any_binary<floored_quotient>(call);
+  return call.argument(2).toStringRef() == "trunc" ? checked_division<truncated_quotient>(call)
+                                                   : checked_division<floored_quotient>(call);
 }
 
 /// Powers that need no logarithm; null for others.
@@ -130,10 +141,10 @@ const Lowering kArithmetic[] = {
     {"mul.Tensor", any_binary<product_of>},
     {"div.Tensor", float_binary<divide>},
     {"div.Tensor_mode", quotient},
-    {"floor_divide", any_binary<floored_quotient>},
-    {"floor_divide_.Tensor", any_binary<floored_quotient>},
-    {"remainder.Tensor", any_binary<floor_remainder>},
-    {"fmod.Tensor", any_binary<[](Value a, Value b) { return binary(BinaryOp::Remainder, a, b); }>},
+    {"floor_divide", checked_division<floored_quotient>},
+    {"floor_divide_.Tensor", checked_division<floored_quotient>},
+    {"remainder.Tensor", checked_division<floor_remainder>},
+    {"fmod.Tensor", checked_division<truncated_remainder>},
     {"pow.Tensor_Tensor", raised},
     {"pow.Tensor_Scalar", raised},
     {"pow.Scalar", raised},

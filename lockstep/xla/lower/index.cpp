@@ -1,12 +1,19 @@
 #include "lockstep/xla/lower/addresses.h"
 #include "lockstep/xla/lower/expression.h"
+#include "lockstep/xla/lower/value_checks.h"
 
 namespace lockstep::xla {
 namespace {
 
 Value flat(const Value& a) { return reshape(a, {a->numel()}); }
 
-Values embedding(const AtenCall& call) { return {take(call.value(0), call.value(1), 0)}; }
+/// The slices of `table` along `dim`, at indices from 0.
+Value checked_take(const AtenCall& call, const Value& table, const Value& indices, int64_t dim) {
+  check_indices(call, indices, 0, table->shape[dim]);
+  return take(table, indices, dim);
+}
+
+Values embedding(const AtenCall& call) { return {checked_take(call, call.value(0), call.value(1), 0)}; }
 
 Values embedding_gradient(const AtenCall& call) {  // gradient indices num_weights padding_idx scale_grad_by_freq
   Value gradient = widened(call.value(0));
@@ -22,18 +29,21 @@ Values embedding_gradient(const AtenCall& call) {  // gradient indices num_weigh
 Values index_select(const AtenCall& call) {  // self dim index
   const Value a = call.value(0), index = call.value(2);
   if (rank(a) == 0) return {a};
-  return {take(a, flat(index), wrap_dim(call.integer(1), rank(a)))};
+  return {checked_take(call, a, flat(index), wrap_dim(call.integer(1), rank(a)))};
 }
 
 Values gather(const AtenCall& call) {  // self dim index sparse_grad
   const Value a = at_least_one_dim(call.value(0)), index = at_least_one_dim(call.value(2));
-  const Value address = addresses_along(index, wrap_dim(call.integer(1), rank(a)), a->shape);
+  const int64_t dim = wrap_dim(call.integer(1), rank(a));
+  check_indices(call, index, 0, a->shape[dim]);
+  const Value address = addresses_along(index, dim, a->shape);
   return {reshape(take(flat(a), address, 0), call.tensor(2).sizes())};
 }
 
 Values take_flat(const AtenCall& call) {  // self index
-  const Value a = call.value(0);
-  return {take(flat(a), from_end(call.value(1), a->numel()), 0)};
+  const Value a = call.value(0), index = call.value(1);
+  check_indices(call, index, -a->numel(), a->numel());
+  return {take(flat(a), from_end(index, a->numel()), 0)};
 }
 
 Values index(const AtenCall& call) {

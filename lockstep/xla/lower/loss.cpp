@@ -1,4 +1,5 @@
 #include "lockstep/xla/lower/expression.h"
+#include "lockstep/xla/lower/value_checks.h"
 
 namespace lockstep::xla {
 namespace {
@@ -106,6 +107,7 @@ struct Classified {
 
 Values likelihood(const AtenCall& call) {  // self target weight reduction ignore_index
   const Classified of(call.value(0), call.value(1));
+  check_labels(call, call.value(1), of.scores->shape[1], call.integer(4));
   const Value weights = of.weights(call, 2, 4);
   const Value losses = -(sum(select(of.hit, of.scores, 0), {1}) * weights);
   const Dtype dtype = dtype_of(call, 0);

@@ -3,6 +3,7 @@
 
 #include "lockstep/xla/lower/addresses.h"
 #include "lockstep/xla/lower/expression.h"
+#include "lockstep/xla/lower/value_checks.h"
 
 namespace lockstep::xla {
 namespace {
@@ -22,7 +23,9 @@ Values scattered(const AtenCall& call, Combiner combiner, Value source) {  // se
   if (index->numel() == 0) return {call.value(0)};
   source =
       rank(source) == 0 ? broadcast(source, index->shape) : slice(source, Shape(source->shape.size(), 0), index->shape);
-  const Value address = addresses_along(index, wrap_dim(call.integer(1), rank(self)), self->shape);
+  const int64_t dim = wrap_dim(call.integer(1), rank(self));
+  check_indices(call, index, 0, self->shape[dim]);
+  const Value address = addresses_along(index, dim, self->shape);
   const Value flat = scatter(combiner, reshape(self, {self->numel()}), reshape(address, {address->numel()}),
                              reshape(source, {source->numel()}));
   return {reshape(flat, call.tensor(0).sizes())};
@@ -52,10 +55,14 @@ Values scatter_reduce_number(const AtenCall& call) {
   return scattered(call, *combiner_at<4>(call), call.scalar(3, dtype_of(call, 0)));
 }
 
-/// Combines whole slices with those of `self` that a list names; `source` has one for each, or is one number.
-Value combined_slices(const AtenCall& call, Combiner combiner, Value source) {  // self dim index ...
-  const Value self = at_least_one_dim(call.value(0)), index = at_least_one_dim(call.value(2));
-  const int64_t dim = wrap_dim(call.integer(1), rank(self));
+/// Combines whole slices with those of `self` that a list names; `source` has one for each, or is one number. Indices
+/// that count from the end are LibTorch's in index_fill only.
+Value combined_slices(const AtenCall& call, Combiner combiner, Value source, bool from_both_ends = false) {
+  const Value self = at_least_one_dim(call.value(0));  // self dim index ...
+  Value index = at_least_one_dim(call.value(2));
+  const int64_t dim = wrap_dim(call.integer(1), rank(self)), size = self->shape[dim];
+  check_indices(call, index, from_both_ends ? -size : 0, size);
+  if (from_both_ends) index = from_end(index, size);
   Shape shape = to_front(self, dim)->shape;
   shape[0] = index->numel();
   const Value updates = rank(source) == 0 ? broadcast(source, shape) : to_front(source, dim);
@@ -72,12 +79,15 @@ Values index_copy(const AtenCall& call) {
 Values index_fill(const AtenCall& call) {  // self dim index value
   const Dtype dtype = dtype_of(call, 0);
   return {combined_slices(call, Combiner::Update,
-                          call.argument(3).isTensor() ? call.value(3, dtype) : call.scalar(3, dtype))};
+                          call.argument(3).isTensor() ? call.value(3, dtype) : call.scalar(3, dtype),
+                          /*from_both_ends=*/true)};
 }
 
 /// Indices are addresses in the flat tensor.
 Values put(const AtenCall& call) {  // self index source accumulate
-  const Value self = call.value(0), index = from_end(call.value(1), self->numel());
+  const Value self = call.value(0), given = call.value(1);
+  check_indices(call, given, -self->numel(), self->numel());
+  const Value index = from_end(given, self->numel());
   const Value source = reshape(call.value(2, self->dtype), index->shape);
   const Value flat =
       scatter(call.flag(3) ? Combiner::Add : Combiner::Update, reshape(self, {self->numel()}), index, source);

@@ -29,13 +29,14 @@ Values flip(const AtenCall& call) {  // self dims
   return {reverse(a, wrap_dims(call.integers(1), rank(a)))};
 }
 
-/// The last `shift` entries along a dimension come first.
+/// The last `shift` entries along a dimension come first. A slice of `a` twice, so that the shift is only an offset.
 Value rolled(const Value& a, int64_t shift, int64_t dim) {
   const int64_t size = a->shape[dim];
-  if (size == 0 || shift % size == 0) return a;
-  Shape begin(a->shape.size(), 0), end = a->shape, cut = begin, cut_end = end;
-  cut[dim] = cut_end[dim] = size - (shift % size + size) % size;
-  return concatenate({slice(a, cut, end), slice(a, begin, cut_end)}, dim);
+  if (size == 0) return a;
+  Shape begin(a->shape.size(), 0), end = a->shape;
+  begin[dim] = (size - shift % size) % size;
+  end[dim] = begin[dim] + size;
+  return slice(concatenate({a, a}, dim), begin, end);
 }
 Values roll(const AtenCall& call) {  // self shifts dims
   Value a = call.value(0);

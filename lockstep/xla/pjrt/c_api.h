@@ -33,9 +33,11 @@ enum class Slot : size_t {
   ExecutableDestroy = 40,
   ExecutableNumOutputs = 44,
   ExecutableOptimizedProgram = 48,
+  ExecutableSerialize = 49,
   LoadedExecutableDestroy = 50,
   LoadedExecutableGetExecutable = 51,
   LoadedExecutableExecute = 55,
+  ExecutableDeserializeAndLoad = 56,
   BufferDestroy = 58,
   BufferDimensions = 60,
   BufferOnDeviceSize = 64,
@@ -253,6 +255,24 @@ struct OptimizedProgram {
   Header header;
   void* executable;
   Program* program;
+};
+
+/// `owner` holds the bytes until `release` is called with it.
+struct Serialize {
+  Header header;
+  const void* executable;
+  const char* bytes;
+  size_t num_bytes;
+  void* owner;
+  void (*release)(void* owner);
+};
+
+struct DeserializeAndLoad {
+  Header header;
+  void* client;
+  const char* bytes;
+  size_t num_bytes;
+  void* executable;
 };
 
 struct MemoryStats {

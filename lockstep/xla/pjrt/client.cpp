@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/xla/pjrt/compile_options.h"
+#include "lockstep/xla/pjrt/create_client.h"
 #include "lockstep/xla/pjrt/find_plugin.h"
 #include "lockstep/xla/pjrt/plugin.h"
 
@@ -34,41 +35,6 @@ std::string resolve(const std::string& plugin) {
   return found;
 }
 
-void* create_client(const Plugin& plugin, int num_cpu_devices) {
-  constexpr std::string_view kCount = "cpu_device_count";
-  c_api::NamedValue option{};
-  option.header.size = sizeof(option);
-  option.name = kCount.data();
-  option.name_size = kCount.size();
-  option.type = c_api::ValueType::Int64;
-  option.integer = num_cpu_devices;
-  option.value_size = 1;
-  Block<c_api::ClientCreate> block;
-  block->options = num_cpu_devices > 0 ? &option : nullptr;
-  block->num_options = num_cpu_devices > 0 ? 1 : 0;
-  plugin.call(Slot::ClientCreate, block, "client");
-  return block->client;
-}
-
-/// Returns whether the file name is that of a plugin for accelerators, whose number of devices is fixed.
-bool has_own_devices(const Plugin& plugin) {
-  const std::string file = std::filesystem::path(plugin.path()).filename();
-  return file.find("tpu") != std::string::npos || file.find("cuda") != std::string::npos;
-}
-
-/// Only plugins for CPUs know the option for the number of devices, and the platform is unknown before the client is
-/// created. Plugins with other names are tried with the option first, then without it.
-void* start(const Plugin& plugin, int num_cpu_devices) {
-  if (has_own_devices(plugin)) return create_client(plugin, 0);
-  const std::string file = std::filesystem::path(plugin.path()).filename();
-  if (file.find(kCpu) != std::string::npos) return create_client(plugin, num_cpu_devices);
-  try {
-    return create_client(plugin, num_cpu_devices);
-  } catch (const c10::Error&) {
-    return create_client(plugin, 0);
-  }
-}
-
 void check_device_ids(const std::vector<std::vector<int>>& device_ids) {
   LOCKSTEP_CHECK_VALUE(!device_ids.empty() && !device_ids.front().empty(),
                        "[xla compile] a program needs one device at least: replicas=", device_ids.size());
@@ -91,7 +57,8 @@ struct Client::State {
   std::vector<DeviceInfo> devices;
   /// Handles of PJRT, in the order of `devices`.
   std::vector<void*> device_handles;
-  /// The number that a CPU plugin was started with.
+  /// What it was started with; the number is that of a CPU plugin.
+  PluginOptions options;
   int num_cpu_devices = 0;
   HiddenSve hidden_sve = HiddenSve::No;
   /// Number of launches. Processes of a job launch in the same order, so it identifies a launch across processes.
@@ -109,29 +76,42 @@ Client& Client::open(const ClientOptions& options) {
   const std::string path = resolve(options.plugin);
   const std::lock_guard lock(mutex);
   auto& client = (*clients)[path];
-  if (client == nullptr) client = make(path, options.num_cpu_devices);
+  if (client == nullptr) client = make(path, options);
   const int open_with = client->state_->num_cpu_devices;
   LOCKSTEP_CHECK_VALUE(client->platform() != kCpu || open_with == options.num_cpu_devices,
                        "[xla] a process opens a plugin once, and this one is open with another number of devices: "
                        "num_cpu_devices=",
                        options.num_cpu_devices, ", open with=", open_with, ", plugin=", path,
                        "; ask for the same number everywhere");
+  client->check_options(options.options);
   return *client;
 }
 
-Client* Client::make(const std::string& path, int num_cpu_devices) {
+void Client::check_options(const PluginOptions& options) const {
+  for (const auto& option : options) {
+    const auto open_with = state_->options.find(option.first);
+    LOCKSTEP_CHECK_VALUE(open_with != state_->options.end() && open_with->second == option.second,
+                         "[xla] a process opens a plugin once, and this one is open with other options: asked for ",
+                         plugin_options_text({option}), ", open with: ", plugin_options_text(state_->options),
+                         "; give client_options to the first initialize_tpu_system");
+  }
+}
+
+Client* Client::make(const std::string& path, const ClientOptions& options) {
   const Plugin& plugin = Plugin::load(path);
   auto state = std::make_unique<State>(plugin);
   // Before the client starts: a plugin may read the processor model then.
   const HiddenSve hidden_sve = has_own_devices(plugin) ? HiddenSve::No : cure_hidden_sve(plugin.module());
-  state->client = start(plugin, num_cpu_devices);
+  state->client = create_client(plugin, options.options, options.num_cpu_devices);
   state->platform = plugin.text(Slot::ClientPlatformName, state->client, "client");
+  if (state->platform == kCpu) check_known_to_cpu(plugin, options.options);
   state->platform_version = plugin.text(Slot::ClientPlatformVersion, state->client, "client");
   for (auto& [info, handle] : own_devices(plugin, state->client)) {
     state->devices.push_back(std::move(info));
     state->device_handles.push_back(handle);
   }
-  state->num_cpu_devices = num_cpu_devices;
+  state->options = options.options;
+  state->num_cpu_devices = options.num_cpu_devices;
   if (state->platform == kCpu) state->hidden_sve = hidden_sve;
   return new Client(std::move(state));
 }
@@ -140,6 +120,7 @@ const std::string& Client::plugin() const { return state_->plugin.path(); }
 std::string Client::api_version() const { return state_->plugin.version(); }
 const std::string& Client::platform() const { return state_->platform; }
 const std::string& Client::platform_version() const { return state_->platform_version; }
+const PluginOptions& Client::options() const { return state_->options; }
 const std::vector<DeviceInfo>& Client::devices() const { return state_->devices; }
 HiddenSve Client::hidden_sve() const { return state_->hidden_sve; }
 
@@ -164,6 +145,15 @@ Executable Client::compile(const std::string& stablehlo, const std::vector<std::
   block->options = options.data();
   block->options_size = options.size();
   state_->plugin.call(Slot::ClientCompile, block, "compile");
+  return Executable(state_->plugin, state_->num_launches, block->executable);
+}
+
+Executable Client::load(const std::string& serialized) const {
+  Block<c_api::DeserializeAndLoad> block;
+  block->client = state_->client;
+  block->bytes = serialized.data();
+  block->num_bytes = serialized.size();
+  state_->plugin.call(Slot::ExecutableDeserializeAndLoad, block, "load");
   return Executable(state_->plugin, state_->num_launches, block->executable);
 }
 

@@ -11,6 +11,7 @@
 #include "lockstep/xla/pjrt/devices.h"
 #include "lockstep/xla/pjrt/executable.h"
 #include "lockstep/xla/pjrt/hidden_sve.h"
+#include "lockstep/xla/pjrt/plugin_options.h"
 
 /// A compiler and its devices (TPUs, GPUs or CPUs) behind the PJRT C interface. The plugin is a shared object that is
 /// opened at run time; building needs nothing of XLA. Errors are c10::Error with XLA's own text.
@@ -21,6 +22,8 @@ struct ClientOptions {
   std::string plugin{};
   /// Number of devices of a CPU plugin. Other plugins ignore it.
   int num_cpu_devices = 4;
+  /// Options of the plugin's client; see `create_client`.
+  PluginOptions options{};
 };
 
 /// A started plugin. Thread-safe. A plugin owns threads and is never closed, so a client is never destroyed.
@@ -36,6 +39,10 @@ class LOCKSTEP_API Client {
   /// "cpu", "cuda", "tpu".
   const std::string& platform() const;
   const std::string& platform_version() const;
+  /// The options that it was opened with, without defaults.
+  const PluginOptions& options() const;
+  /// Throws unless the client was opened with these options.
+  void check_options(const PluginOptions& options) const;
   /// The devices of this process, in the order of their ids.
   const std::vector<DeviceInfo>& devices() const;
   /// Whether this machine hides SVE from a plugin for CPUs. `compile` throws if there is no workaround.
@@ -47,6 +54,10 @@ class LOCKSTEP_API Client {
   Executable compile(const std::string& stablehlo, const std::vector<std::vector<int>>& device_ids, bool exact = true,
                      const CompilerOptions& options = {}) const;
 
+  /// Loads a program that `Executable::serialized` returned, of the same plugin and devices. Throws if the plugin
+  /// rejects it.
+  Executable load(const std::string& serialized) const;
+
   /// Copies contiguous data to `devices()[device]`. `data` may be reused after the call.
   Buffer upload(const void* data, ElementType type, const std::vector<int64_t>& dims, int device) const;
 
@@ -54,7 +65,7 @@ class LOCKSTEP_API Client {
   struct State;
   explicit Client(std::unique_ptr<State> state);
   ~Client();
-  static Client* make(const std::string& path, int num_cpu_devices);
+  static Client* make(const std::string& path, const ClientOptions& options);
   std::unique_ptr<State> state_;
 };
 

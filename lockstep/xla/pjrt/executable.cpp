@@ -118,6 +118,16 @@ MemoryUse Executable::memory_use() const {
           .temporary = block->temporary};
 }
 
+std::string Executable::serialized() const {
+  const ProgramDescription description(*plugin_, handle_);
+  Block<c_api::Serialize> block;
+  block->executable = description.handle();
+  plugin_->call(Slot::ExecutableSerialize, block, "serialize");
+  std::string bytes(block->bytes, block->num_bytes);
+  if (block->release != nullptr) block->release(block->owner);
+  return bytes;
+}
+
 std::string Executable::optimized_program() const {
   const ProgramDescription description(*plugin_, handle_);
   Block<c_api::Program> program;

@@ -40,6 +40,8 @@ class LOCKSTEP_API Executable {
                                            bool keeps_arguments = false) const;
 
   MemoryUse memory_use() const;
+  /// The compiled program for `Client::load`. Throws if the plugin cannot serialize it.
+  std::string serialized() const;
   /// The program after XLA's passes, as a serialized HLO module. For tests of the partitioner.
   std::string optimized_program() const;
 

@@ -3,6 +3,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/xla/counters.h"
 #include "lockstep/xla/graph/origin.h"
+#include "lockstep/xla/tensor/check_flags.h"
 #include "lockstep/xla/tensor/lazy_storage.h"
 #include "lockstep/xla/tensor/process_client.h"
 
@@ -180,6 +181,7 @@ at::Tensor to_cpu(const at::Tensor& tensor) {
   }
   const Value value = storage->value();
   const at::Tensor all = download(*value);
+  throw_failed_checks(storage->device());
   if (tensor.storage_offset() == 0 && tensor.is_contiguous() && tensor.numel() == all.numel()) {
     return all.view(tensor.sizes());
   }

@@ -3,7 +3,7 @@
 namespace lockstep::xla {
 
 std::string Writer::constant(Dtype dtype, std::string_view literal) {
-  std::string name = "%c" + std::to_string(constants_++);
+  std::string name = prefix_ + "c" + std::to_string(constants_++);
   put(name, " = stablehlo.constant dense<", literal, "> : ", scalar_type(dtype), "\n");
   return name;
 }

@@ -13,7 +13,9 @@ namespace lockstep::xla {
 /// Internal: the text of a module while it is written, and the names of its values.
 class Writer {
  public:
-  Writer(size_t num_nodes, const EmitOptions& options) : options(options), names_(num_nodes) {}
+  /// Names begin with `prefix`: those of a region must differ from those around it.
+  Writer(size_t num_nodes, const EmitOptions& options, std::string prefix = "%")
+      : options(options), prefix_(std::move(prefix)), names_(num_nodes) {}
 
   const EmitOptions& options;
 
@@ -29,7 +31,7 @@ class Writer {
   /// Writes an intermediate value of a node, `%n12_<suffix> = stablehlo.<parts>`, and returns its name.
   template <typename... Parts>
   std::string step(const Node& node, std::string_view suffix, const Parts&... parts) {
-    std::string name = "%n" + std::to_string(node.index) + "_";
+    std::string name = prefix_ + "n" + std::to_string(node.index) + "_";
     name += suffix;
     put(name, " = stablehlo.", parts..., "\n");
     return name;
@@ -38,7 +40,7 @@ class Writer {
   std::string constant(Dtype dtype, std::string_view literal);
 
   /// Names the node `%n12` and returns the name.
-  const std::string& own_name(const Node& node) { return rename(node, "%n" + std::to_string(node.index)); }
+  const std::string& own_name(const Node& node) { return rename(node, prefix_ + "n" + std::to_string(node.index)); }
   const std::string& rename(const Node& node, std::string name) { return names_[node.index] = std::move(name); }
   const std::string& name(const Node& node) const { return names_[node.index]; }
   const std::string& operand(const Node& node, size_t i) const { return name(*node.operands[i]); }
@@ -52,6 +54,7 @@ class Writer {
   void append(int part) { text_ += std::to_string(part); }
   void append(size_t part) { text_ += std::to_string(part); }
 
+  std::string prefix_;
   std::string text_;
   std::vector<std::string> names_;
   int constants_ = 0;

@@ -47,6 +47,11 @@ LOCKSTEP_API Value slice(Value a, Ints begin, Ints end);
 LOCKSTEP_API Value pad(Value a, double value, Ints low, Ints high);
 LOCKSTEP_API Value concatenate(const std::vector<Value>& parts, int64_t dim);
 LOCKSTEP_API Value update_slice(Value base, Value part, Ints begin);
+/// Turns a Slice or UpdateSlice into its dynamic form, in place: where it begins are numbers. `is_argument` has an
+/// entry for each dimension; the others stay constants until they change.
+LOCKSTEP_API void make_dynamic_slice(Node& node, c10::ArrayRef<char> is_argument);
+/// Where a Slice or UpdateSlice begins; empty for other operations.
+LOCKSTEP_API Ints begin_of(const Node& node);
 LOCKSTEP_API Value reverse(Value a, Ints dims);
 
 /// Returns `a` itself if there are no dims.

@@ -17,6 +17,13 @@ void check_rank(const Value& a, Ints values, const char* what) {
                         values, ", shape=", Ints(a->shape));
 }
 
+/// The dtype of positions in a value of this shape.
+Dtype position_dtype(Ints shape) {
+  bool wide = false;
+  for (const int64_t size : shape) wide |= size > INT32_MAX;
+  return wide ? at::kLong : at::kInt;
+}
+
 int64_t count(Ints shape) { return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()); }
 
 }  // namespace
@@ -176,9 +183,7 @@ Value update_slice(Value base, Value part, Ints begin) {
 }
 
 void write_update_slice(Writer& w, const Node& node) {
-  bool wide = false;
-  for (const int64_t size : node.shape) wide |= size > INT32_MAX;
-  const Dtype dtype = wide ? at::kLong : at::kInt;
+  const Dtype dtype = position_dtype(node.shape);
   std::string begin, types;
   for (const int64_t position : node.attributes) {
     begin.append(", ").append(w.constant(dtype, std::to_string(position)));
@@ -186,6 +191,35 @@ void write_update_slice(Writer& w, const Node& node) {
   }
   w.define(node, "dynamic_update_slice ", w.operand(node, 0), ", ", w.operand(node, 1), begin, " : (",
            operand_type(node, 0), ", ", operand_type(node, 1), types, ") -> ", tensor_type(node));
+}
+
+Ints begin_of(const Node& node) {
+  if (node.op != Op::Slice && node.op != Op::UpdateSlice) return {};
+  return Ints(node.attributes).slice(0, node.shape.size());
+}
+
+void make_dynamic_slice(Node& node, c10::ArrayRef<char> is_argument) {
+  const OriginGuard origin(node.origin);
+  const Dtype dtype = position_dtype(node.operands[0]->shape);
+  const Shape begin(begin_of(node).begin(), begin_of(node).end());
+  LOCKSTEP_ASSERT(begin.size() == is_argument.size() && begin.size() == node.shape.size());
+  for (size_t dim = 0; dim < begin.size(); ++dim) {
+    node.operands.push_back(integer(begin[dim], dtype, is_argument[dim] != 0));
+  }
+  node.op = node.op == Op::Slice ? Op::DynamicSlice : Op::DynamicUpdateSlice;
+  node.attributes.clear();
+}
+
+void write_dynamic_slice(Writer& w, const Node& node) {
+  std::string begin;
+  for (size_t i = 1; i < node.operands.size(); ++i) begin.append(", ").append(w.operand(node, i));
+  w.define(node, "dynamic_slice ", w.operand(node, 0), begin, ", sizes = ", list_text(node.shape), signature(node));
+}
+
+void write_dynamic_update_slice(Writer& w, const Node& node) {
+  std::string operands = w.operand(node, 0);
+  for (size_t i = 1; i < node.operands.size(); ++i) operands.append(", ").append(w.operand(node, i));
+  w.define(node, "dynamic_update_slice ", operands, signature(node));
 }
 
 Value reverse(Value a, Ints dims) {

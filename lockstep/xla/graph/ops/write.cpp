@@ -29,12 +29,16 @@ WriteOp writer_of(Op op) {
       return write_transpose;
     case Op::Slice:
       return write_slice;
+    case Op::DynamicSlice:
+      return write_dynamic_slice;
     case Op::Pad:
       return write_pad;
     case Op::Concatenate:
       return write_concatenate;
     case Op::UpdateSlice:
       return write_update_slice;
+    case Op::DynamicUpdateSlice:
+      return write_dynamic_update_slice;
     case Op::Reverse:
       return write_reverse;
     case Op::Reduce:
@@ -57,6 +61,10 @@ WriteOp writer_of(Op op) {
       return write_sort;
     case Op::RandomBits:
       return write_random_bits;
+    case Op::Scan:
+      return write_scan;
+    case Op::ScanOutput:
+      return write_scan_output;
     case Op::AllReduce:
       return write_all_reduce;
     case Op::AllGather:
@@ -65,6 +73,7 @@ WriteOp writer_of(Op op) {
       return write_annotation;
     case Op::Argument:
     case Op::Number:
+    case Op::Parameter:
       break;
   }
   return nullptr;

@@ -1,0 +1,154 @@
+// Slices at positions that change from step to step are one program.
+
+#include <mutex>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "lockstep/base/log.h"
+#include "lockstep/lockstep.h"
+#include "lockstep/xla/counters.h"
+#include "tests/xla/mesh_strategy.h"
+#include "tests/xla/plugin.h"
+
+namespace lockstep::xla::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using torch::indexing::Slice;
+
+constexpr int kRows = 12;
+constexpr int kRuns = 8;
+
+class OffsetsTest : public ::testing::Test {
+ protected:
+  void SetUp() override { LOCKSTEP_NEEDS_DEVICES(2); }
+};
+
+torch::Tensor table(int64_t columns) { return torch::randn({kRows, columns}, torch::kDouble); }
+
+/// Runs `read(x, i)` and its gradient for many i; returns how many programs were compiled.
+template <class Read>
+int64_t compiles_of(int64_t columns, Read&& read) {
+  const TPUStrategy strategy = make_strategy({1, 1});
+  const auto x = table(columns);
+  const Counters before = counters();
+  for (int i = 0; i < kRuns; ++i) {
+    const auto step = [&](const torch::Tensor& whole) {
+      const auto leaf = whole.detach().requires_grad_();
+      const auto part = read(leaf, i);
+      (part * part).sum().backward();
+      return std::tuple{part.detach().clone(), leaf.grad()};
+    };
+    const auto [part, gradient] = strategy.run(step, x);
+    const auto [expected, expected_gradient] = step(x);
+    EXPECT_TRUE(torch::allclose(strategy.experimental_local_results(part)[0].cpu(), expected)) << i;
+    EXPECT_TRUE(torch::allclose(strategy.experimental_local_results(gradient)[0].cpu(), expected_gradient)) << i;
+  }
+  EXPECT_GE(counters().recompiles - before.recompiles, 1);
+  return counters().compiles - before.compiles;
+}
+
+// The number of columns differs, so that no case finds the program of another.
+TEST_F(OffsetsTest, OfSelectAreArguments) {
+  EXPECT_LE(compiles_of(3, [](const torch::Tensor& x, int i) { return x[i]; }), 2);
+  EXPECT_LE(compiles_of(14, [](const torch::Tensor& x, int i) { return x.select(1, i); }), 2);
+}
+
+TEST_F(OffsetsTest, OfSlicesAreArguments) {
+  EXPECT_LE(compiles_of(5, [](const torch::Tensor& x, int i) { return x.narrow(0, i, 3); }), 2);
+  EXPECT_LE(compiles_of(15, [](const torch::Tensor& x, int i) { return x.slice(1, i, i + 4); }), 2);
+  EXPECT_LE(compiles_of(16, [](const torch::Tensor& x, int i) { return x.index({Slice(i, i + 4, 2)}); }), 2);
+}
+
+TEST_F(OffsetsTest, OfRollsAreArguments) {
+  EXPECT_LE(compiles_of(6, [](const torch::Tensor& x, int i) { return x.roll(i, 0); }), 2);
+  EXPECT_LE(compiles_of(7, [](const torch::Tensor& x, int i) { return x.roll({-i, i}, {1, 0}); }), 2);
+  EXPECT_LE(compiles_of(8, [](const torch::Tensor& x, int i) { return x.roll(i * 5); }), 2);
+}
+
+TEST_F(OffsetsTest, OfWritesAreArguments) {
+  EXPECT_LE(compiles_of(9,
+                        [](const torch::Tensor& x, int i) {
+                          auto copy = x * 2;
+                          copy[i] = 7;
+                          copy.narrow(0, i + 1, 2).mul_(3);
+                          return copy;
+                        }),
+            2);
+}
+
+TEST_F(OffsetsTest, SeveralInAStepAreKeptApart) {
+  EXPECT_LE(compiles_of(10, [](const torch::Tensor& x, int i) { return x[0] * x[i + 1] + x[i + 4]; }), 2);
+}
+
+TEST_F(OffsetsTest, OfReplicasMayDiffer) {
+  const TPUStrategy strategy = make_strategy({2, 1});
+  const auto x = table(11);
+  const Counters before = counters();
+  for (int i = 0; i < 3; ++i) {
+    const auto rows = strategy.run(
+        [&](const torch::Tensor& whole) {
+          const auto row = whole[4 * get_replica_context().replica_id_in_sync_group() + i] * 1;
+          return std::tuple{row, get_replica_context().all_reduce("sum", row)};
+        },
+        x);
+    const auto own = strategy.experimental_local_results(std::get<0>(rows));
+    const auto sums = strategy.experimental_local_results(std::get<1>(rows));
+    for (int replica = 0; replica < 2; ++replica) {
+      EXPECT_TRUE(torch::equal(own[replica].cpu(), x[4 * replica + i]));
+      EXPECT_TRUE(torch::allclose(sums[replica].cpu(), x[i] + x[4 + i]));
+    }
+  }
+  EXPECT_EQ(counters().executions - before.executions, 3) << "one program for both replicas";
+  EXPECT_EQ(counters().compiles - before.compiles, 1);
+}
+
+TEST_F(OffsetsTest, LastBatchesArePaddedAsBefore) {
+  const TPUStrategy strategy = make_strategy({1, 1});
+  const auto x = torch::randn({8, 13}, torch::kDouble);
+  const auto run = [&](int64_t rows, int i) {
+    const auto part = strategy.run(
+        [&](const torch::Tensor& batch) { return batch.select(1, i).exp() + batch[i].sum(); }, x.narrow(0, 0, rows));
+    const auto batch = x.narrow(0, 0, rows);
+    EXPECT_TRUE(
+        torch::allclose(strategy.experimental_local_results(part)[0].cpu(), batch.select(1, i).exp() + batch[i].sum()))
+        << rows << " rows, " << i;
+  };
+  for (int i = 0; i < 4; ++i) run(8, i);
+  for (int i = 0; i < 4; ++i) run(5, i);
+}
+
+TEST_F(OffsetsTest, APureStepSaysThatANumberChanges) {
+  const TPUStrategy strategy = make_strategy({1, 1});
+  int i = 0;
+  auto step = strategy.pure([&](const torch::Tensor& x) { return x[i++ % kRows] * 2; });
+  for (int run = 0; run < 5; ++run) step(table(17));
+  EXPECT_FALSE(step.is_replayed());
+  EXPECT_THAT(step.why_not(), AllOf(HasSubstr("number changes"), HasSubstr("aten::")));
+}
+
+TEST_F(OffsetsTest, SizesThatChangeAreCountedAndNamed) {
+  std::mutex mutex;
+  std::vector<std::string> lines;
+  log::set_sink([&](log::Level level, std::string_view line) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (level == log::Level::Warn) lines.emplace_back(line);
+  });
+  const TPUStrategy strategy = make_strategy({1, 1});
+  const Counters before = counters();
+  const auto x = table(18);
+  for (int i = 2; i < 7; ++i) {
+    strategy.run([&](const torch::Tensor& whole) { return whole.narrow(0, 2, i).cumsum(0).sum(); }, x);
+  }
+  log::set_sink({});
+  EXPECT_EQ(counters().recompiles - before.recompiles, 4);
+  EXPECT_THAT(lines, Contains(AllOf(HasSubstr("one step has been compiled 4 times"), HasSubstr("aten::"))));
+}
+
+}  // namespace
+}  // namespace lockstep::xla::test

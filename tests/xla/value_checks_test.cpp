@@ -1,0 +1,173 @@
+// Indices and targets out of range, and integers divided by zero: errors, as in LibTorch.
+
+#include "lockstep/xla/lower/value_checks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "lockstep/lockstep.h"
+#include "tests/xla/mesh_strategy.h"
+#include "tests/xla/plugin.h"
+
+namespace lockstep::xla::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using torch::Tensor;
+
+class ValueChecksTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    LOCKSTEP_NEEDS_DEVICES(2);
+    set_value_checks(ValueChecks::All);
+  }
+  void TearDown() override { set_value_checks(ValueChecks::FirstRuns); }
+};
+
+template <class F>
+std::string error_of_checked(F&& function) {
+  try {
+    function();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "nothing was thrown";
+}
+
+struct CheckedCall {
+  const char* name;
+  Tensor integers;
+  std::function<Tensor(const Tensor&)> call;
+};
+
+/// Each is wrong in one element.
+std::vector<CheckedCall> wrong_calls() {
+  const auto longs = [](const std::vector<int64_t>& values) { return torch::tensor(values, torch::kLong); };
+  const auto table = [](const Tensor& in) { return torch::ones({4, 3}, in.options().dtype(torch::kFloat)); };
+  return {
+      {"embedding", longs({0, 4}), [=](const Tensor& in) { return torch::embedding(table(in), in); }},
+      {"embedding", longs({0, -1}), [=](const Tensor& in) { return torch::embedding(table(in), in); }},
+      {"index_select", longs({0, 4}), [=](const Tensor& in) { return table(in).index_select(0, in); }},
+      {"gather", longs({0, 3}), [=](const Tensor& in) { return table(in).gather(1, in.unsqueeze(0)); }},
+      {"take", longs({0, 12}), [=](const Tensor& in) { return table(in).take(in); }},
+      {"index", longs({-5, 1}), [=](const Tensor& in) { return table(in).index({in}); }},
+      {"index_put", longs({1, 4}),
+       [=](const Tensor& in) { return table(in).index_put_({in}, torch::ones_like(table(in)[0])); }},
+      {"scatter", longs({1, 3}), [=](const Tensor& in) { return table(in).scatter(1, in.unsqueeze(0), 2.0); }},
+      {"index_add", longs({1, 4}),
+       [=](const Tensor& in) { return table(in).index_add(0, in, table(in).narrow(0, 0, 2)); }},
+      {"nll_loss", longs({2, 3}), [=](const Tensor& in) { return torch::nll_loss(table(in).narrow(0, 0, 2), in); }},
+      {"div", longs({2, 0}), [=](const Tensor& in) { return torch::div(torch::ones_like(in), in, "floor"); }},
+      {"div", longs({2, 0}), [=](const Tensor& in) { return torch::div(torch::ones_like(in), in, "trunc"); }},
+      {"remainder", longs({2, 0}), [=](const Tensor& in) { return torch::remainder(torch::ones_like(in), in); }},
+      {"fmod", longs({2, 0}), [=](const Tensor& in) { return torch::fmod(torch::ones_like(in), in); }},
+  };
+}
+
+TEST_F(ValueChecksTest, ProgramsFindWhatLibTorchFinds) {
+  const TPUStrategy strategy = make_strategy({1, 1});
+  for (const CheckedCall& check : wrong_calls()) {
+    SCOPED_TRACE(check.name);
+    EXPECT_ANY_THROW(check.call(check.integers)) << "LibTorch on the CPU";
+    const auto result = strategy.run([&](const Tensor& in) { return check.call(in * 1) + 0; }, check.integers);
+    const auto read = [&] { strategy.experimental_local_results(result)[0].cpu(); };
+    EXPECT_THAT(error_of_checked(read), AllOf(HasSubstr(check.name), HasSubstr("must")));
+    EXPECT_EQ(error_of_checked(read), "nothing was thrown") << "an error is reported once";
+  }
+}
+
+TEST_F(ValueChecksTest, KnownValuesAreCheckedInTheFirstRuns) {
+  set_value_checks(ValueChecks::Known);
+  const auto device = torch::Device(torch::kXLA, 0);
+  for (const CheckedCall& check : wrong_calls()) {
+    SCOPED_TRACE(check.name);
+    EXPECT_THAT(error_of_checked([&] { check.call(check.integers.to(device)); }),
+                AllOf(HasSubstr(check.name), HasSubstr("must"), HasSubstr("found ")));
+  }
+  const auto text = torch::tensor({{1, 2, 9}, {0, 3, 9}}).to(device);
+  const auto table = torch::ones({4, 3}, device);
+  EXPECT_NO_THROW(torch::embedding(table, text.narrow(1, 0, 2))) << "what is not looked up may be anything";
+  EXPECT_THAT(error_of_checked([&] { torch::embedding(table, text.narrow(1, 1, 2)); }), HasSubstr("found 9"));
+}
+
+TEST_F(ValueChecksTest, WhatLibTorchAllowsIsNoError) {
+  const auto device = torch::Device(torch::kXLA, 0);
+  for (const ValueChecks checks : {ValueChecks::All, ValueChecks::Known}) {
+    set_value_checks(checks);
+    const auto x = torch::arange(12, device).view({4, 3}).to(torch::kFloat);
+    const auto ends = torch::tensor({-1, 0}).to(device);
+    EXPECT_TRUE(torch::equal(x.index({ends}).cpu(), x.cpu().index({ends.cpu()})));
+    EXPECT_TRUE(torch::equal(x.index_fill(0, ends, 5).cpu(), x.cpu().index_fill(0, ends.cpu(), 5)));
+    EXPECT_TRUE(torch::equal(x.take(torch::tensor({-12, 11}).to(device)).cpu(), torch::tensor({0.f, 11.f})));
+    const auto ignored = torch::tensor({-100, 2}).to(device);
+    EXPECT_FLOAT_EQ(torch::nll_loss(x.narrow(0, 0, 2), ignored).cpu().item<float>(), -5);
+    EXPECT_TRUE(torch::isinf(torch::ones({1}, device) / torch::zeros({1}, device)).cpu().item<bool>());
+  }
+}
+
+TEST_F(ValueChecksTest, ADivisorThatIsANumberIsCheckedAlways) {
+  set_value_checks(ValueChecks::Off);
+  const auto x = torch::arange(4, torch::Device(torch::kXLA, 0));
+  EXPECT_THAT(error_of_checked([&] { x.remainder(0); }), HasSubstr("divided by zero"));
+  EXPECT_THAT(error_of_checked([&] { torch::floor_divide(x, 0); }), HasSubstr("divided by zero"));
+  EXPECT_NO_THROW(x.remainder(3).cpu());
+}
+
+/// What docs/tpu.md says of programs without checks.
+TEST_F(ValueChecksTest, WithoutThemXlaComputesOn) {
+  set_value_checks(ValueChecks::Off);
+  const auto device = torch::Device(torch::kXLA, 0);
+  const auto table = torch::arange(4, device).to(torch::kFloat).unsqueeze(1);
+  const auto ids = torch::tensor({-3, 9}).to(device);
+  const auto nearest = torch::tensor({{0.f}, {3.f}});
+  EXPECT_TRUE(torch::equal(torch::embedding(table, ids).cpu(), nearest));
+  EXPECT_TRUE(torch::equal(table.index_select(0, ids).cpu(), nearest));
+  EXPECT_TRUE(torch::equal(table.index({torch::tensor({-9, 9}).to(device)}).cpu(), nearest));
+  EXPECT_TRUE(torch::equal(table.index_add(0, ids, table.narrow(0, 1, 2)).cpu(), table.cpu()));
+  const auto scores = torch::full({2, 3}, -2.f, device);
+  EXPECT_FLOAT_EQ(torch::nll_loss(scores, torch::tensor({1, 3}).to(device)).cpu().item<float>(), 1) << "(2 + 0) / 2";
+  const auto seven = torch::full({1}, 7, torch::TensorOptions(device).dtype(torch::kLong)), zero = seven * 0;
+  EXPECT_EQ(torch::div(seven, zero, "floor").cpu().item<int64_t>(), -1);
+  EXPECT_EQ(torch::div(seven, zero, "trunc").cpu().item<int64_t>(), -1);
+  EXPECT_EQ(torch::remainder(seven, zero).cpu().item<int64_t>(), 7);
+  EXPECT_EQ(torch::fmod(seven, zero).cpu().item<int64_t>(), 7);
+}
+
+TEST_F(ValueChecksTest, ReplicasAndReplayedStepsReportIt) {
+  const TPUStrategy strategy = make_strategy({2, 1});
+  auto scope = strategy.scope();
+  auto model = module<torch::nn::Embedding>(5, 3);
+  const auto sgd = optimizer<torch::optim::SGD>(model, torch::optim::SGDOptions(0.1));
+  auto step = strategy.pure([&](const Tensor& ids) {
+    const auto loss = model->forward(ids).square().mean();
+    sgd.minimize(loss);
+    return loss.detach();
+  });
+  const auto run = [&](int64_t last) {
+    return strategy.reduce("sum", step(split_batch(strategy, torch::tensor(std::vector<int64_t>{0, 1, 2, last}))))
+        .item<float>();
+  };
+  for (int i = 0; i < 5; ++i) run(i);
+  EXPECT_TRUE(step.is_replayed()) << step.why_not();
+  EXPECT_THAT(error_of_checked([&] { run(5); }), AllOf(HasSubstr("aten::embedding"), HasSubstr("below 5")));
+  EXPECT_EQ(error_of_checked([&] { run(4); }), "nothing was thrown");
+}
+
+TEST_F(ValueChecksTest, RowsThatPaddingAddsAreNotChecked) {
+  const TPUStrategy strategy = make_strategy({1, 1});
+  const auto quotients = [&](const Tensor& divisors) {
+    const auto result =
+        strategy.run([&](const Tensor& own) { return torch::div(own * 0 + 12, own, "floor"); }, divisors);
+    return strategy.experimental_local_results(result)[0].cpu();
+  };
+  EXPECT_TRUE(torch::equal(quotients(torch::arange(1, 9)), torch::tensor({12, 6, 4, 3, 2, 2, 1, 1})));
+  EXPECT_TRUE(torch::equal(quotients(torch::arange(1, 6)), torch::tensor({12, 6, 4, 3, 2})));
+}
+
+}  // namespace
+}  // namespace lockstep::xla::test
