@@ -117,7 +117,8 @@ detail::Origin in_file(std::string_view operation, const std::string& path) {
 at::Tensor load_npy(const std::string& path) {
   constexpr std::string_view kOperation = "load_npy";
   const auto buffer = detail::map_private(path, kOperation);
-  return detail::read_npy({buffer, {buffer->data(), buffer->size()}}, in_file(kOperation, path), detail::NpyMemory::Shared);
+  return detail::read_npy({buffer, {buffer->data(), buffer->size()}}, in_file(kOperation, path),
+                          detail::NpyMemory::Shared);
 }
 
 ArrayInfo npy_info(const std::string& path) {

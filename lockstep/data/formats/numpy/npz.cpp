@@ -120,7 +120,9 @@ class NpzFile {
 
 NpzFile open_npz(const std::string& path, std::string_view operation) {
   const auto buffer = detail::map_private(path, operation);
-  return {{buffer, {buffer->data(), buffer->size()}}, {operation, c10::str("file=\"", path, "\"")}, detail::NpyMemory::Shared};
+  return {{buffer, {buffer->data(), buffer->size()}},
+          {operation, c10::str("file=\"", path, "\"")},
+          detail::NpyMemory::Shared};
 }
 
 std::map<std::string, at::Tensor> load_all(const NpzFile& file) {
