@@ -1,6 +1,7 @@
 #include "lockstep/data/transforms/element_counter.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 namespace lockstep::data::detail {
@@ -19,20 +20,24 @@ ElementCounter::ElementCounter(NodePtr node, const Iteration& iteration)
     : node_(without_order(std::move(node))), iteration_(iteration) {}
 
 std::optional<int64_t> ElementCounter::up_to(int64_t limit) {
+  if (has_failed_) return std::nullopt;
   const Cardinality size = node_->cardinality();
   if (size.is_infinite()) return limit;
   if (size.is_known()) return std::min(*size.size(), limit);
   if (!node_->is_replayable()) return std::nullopt;
-  if (ended_ || counted_ >= limit) return std::min(counted_, limit);
-  // Out of its place until it has returned: after an exception it is not known how far it is.
-  std::unique_ptr<NodeIterator> ahead = std::move(ahead_);
-  if (!ahead) {
-    ahead = node_->iterator(iteration_);
-    counted_ = 0;
+  try {
+    return watched([&] { return count(limit); });
+  } catch (const std::exception&) {
+    return std::nullopt;  // the iterator itself throws at the element, too
   }
-  counted_ += ahead->skip(limit - counted_);
+}
+
+int64_t ElementCounter::count(int64_t limit) {
+  if (ended_ || counted_ >= limit) return std::min(counted_, limit);
+  if (!ahead_) ahead_ = node_->iterator(iteration_);
+  counted_ += ahead_->skip(limit - counted_);
   ended_ = counted_ < limit;
-  if (!ended_) ahead_ = std::move(ahead);
+  if (ended_) ahead_.reset();
   return counted_;
 }
 

@@ -14,15 +14,30 @@ class ElementCounter {
  public:
   ElementCounter(NodePtr node, const Iteration& iteration);
 
-  /// Returns the number of elements, or `limit` if there are more. Nothing where counting would have side effects.
+  /// Returns the number of elements, or `limit` if there are more. Nothing where counting would have side effects, or
+  /// where an element has failed: it may count or not.
   std::optional<int64_t> up_to(int64_t limit);
 
+  /// Returns the result of `read`, which reads elements of the iterator; notes an exception.
+  template <class Read>
+  auto watched(Read&& read) {
+    try {
+      return read();
+    } catch (...) {
+      has_failed_ = true;
+      throw;
+    }
+  }
+
  private:
+  int64_t count(int64_t limit);
+
   NodePtr node_;
   Iteration iteration_;
   std::unique_ptr<NodeIterator> ahead_;
   int64_t counted_ = 0;
   bool ended_ = false;
+  bool has_failed_ = false;
 };
 
 }  // namespace lockstep::data::detail

@@ -91,7 +91,7 @@ class ShuffleIterator final : public NodeIterator {
   bool read(Element& element) {
     if (input_ended_) return false;
     ++taken_;  // before the call: an element that throws counts, too
-    input_ended_ = !input_->next(element);
+    input_ended_ = !counter_.watched([&] { return input_->next(element); });
     if (input_ended_) {
       --taken_;
       return false;
@@ -165,7 +165,7 @@ class ShuffleIterator final : public NodeIterator {
   /// Skips elements of the input up to number `position`.
   void skip_to(int64_t position) {
     if (position <= taken_) return;
-    taken_ += input_->skip(position - taken_);
+    taken_ += counter_.watched([&] { return input_->skip(position - taken_); });
     LOCKSTEP_CHECK_DATA(taken_ == position, kEndedEarly);
   }
 

@@ -24,8 +24,7 @@ class InterleaveIterator final : public NodeIterator {
     if (options_.num_threads > 1 && !threads_) start_threads();
     while (find_place()) {
       ++in_block_;  // before the call: an element that throws counts, too
-      ++places_[place_].taken;
-      if (places_[place_].iterator->next(element)) return true;
+      if (places_[place_].next(element)) return true;
       leave_place();
     }
     return false;
@@ -65,8 +64,13 @@ class InterleaveIterator final : public NodeIterator {
     int64_t taken = 0;
 
     explicit operator bool() const { return iterator != nullptr; }
+    bool next(Element& element) {
+      ++taken;
+      if (!counter) return iterator->next(element);
+      return counter->watched([&] { return iterator->next(element); });
+    }
     int64_t skip(int64_t count) {
-      const int64_t passed = iterator->skip(count);
+      const int64_t passed = counter->watched([&] { return iterator->skip(count); });
       taken += passed;
       return passed;
     }

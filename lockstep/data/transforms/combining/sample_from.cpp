@@ -28,7 +28,7 @@ class SampleIterator final : public NodeIterator {
     return sample([&](size_t drawn) {
       SampledInput& input = inputs_[drawn];
       ++input.taken;  // before the call: an element that throws counts, too
-      const bool found = input.iterator->next(element);
+      const bool found = input.counter.watched([&] { return input.iterator->next(element); });
       if (!found) --input.taken;
       return found;
     });
@@ -76,8 +76,9 @@ class SampleIterator final : public NodeIterator {
   }
 
   int64_t skip_in(size_t index, int64_t count) {
-    const int64_t skipped = inputs_[index].iterator->skip(count);
-    inputs_[index].taken += skipped;
+    SampledInput& input = inputs_[index];
+    const int64_t skipped = input.counter.watched([&] { return input.iterator->skip(count); });
+    input.taken += skipped;
     return skipped;
   }
 
