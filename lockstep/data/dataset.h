@@ -78,7 +78,7 @@ class Dataset {
   template <class F>
   auto map(F fn, MapOptions options = {}) const {
     using Result = lockstep::detail::unpacked_result_t<F, T>;
-    return Dataset<Result>(detail::make_map(node_, detail::erase_function<T>(std::move(fn)),
+    return Dataset<Result>(detail::make_map(node_, detail::erase_function<T>(std::move(fn), options.read_only),
                                             detail::static_spec<Result>(), std::move(options)));
   }
 

@@ -22,6 +22,9 @@ struct MapOptions {
   int64_t buffer_size = 0;
   /// The spec of results; without it `element_spec` calls the function.
   std::optional<ElementSpec> spec = std::nullopt;
+  /// Whether the function promises not to write to its tensors. They then share the memory of the source, and no row is
+  /// copied for them. A write that LibTorch sees is an error; one by address changes the source, or ends the process.
+  bool read_only = false;
 };
 
 struct ShuffleOptions {

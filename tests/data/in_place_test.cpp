@@ -95,7 +95,7 @@ TEST(InPlaceTest, RecordsOfMappedFiles) {
 
 TEST(InPlaceTest, LargeRecordsGetPagesOfTheirOwn) {
   const TemporaryFolder folder;
-  constexpr size_t kSize = (size_t{1} << 20) + 12345;
+  constexpr size_t kSize = (size_t{256} << 10) + 12345;
   const std::string file = write_examples(folder, 2, kSize);
   const auto images = tfrecords(file).map(parse_example(features(kSize))).map(fields<at::Tensor>({"image"}));
   const auto check = [&](const Dataset<at::Tensor>& dataset) {
@@ -244,6 +244,21 @@ TEST(InPlaceTest, WhatAFunctionMadeIsHandedOnWithoutACopy) {
       range(2).batch(2).map([&](at::Tensor x) { return seen.clear(), seen.insert(x.data_ptr()), x; });
   const auto through = handed_on.map([&](const at::Tensor& x) { return seen.contains(x.data_ptr()); });
   EXPECT_THAT(all_of(through), ElementsAre("1"));
+}
+
+TEST(InPlaceTest, AFunctionThatPromisesNotToWriteSharesTheMemory) {
+  const at::Tensor table = at::arange(12, at::kFloat).view({4, 3});
+  std::vector<const void*> seen;
+  const auto shared = from_tensor_slices(table).map(
+      [&](const at::Tensor& x) { return seen.push_back(x.data_ptr()), x.slice(0, 1, 3); }, {.read_only = true});
+  const auto written = shared.map([](at::Tensor x) { return x.mul_(2); });
+  EXPECT_THAT(all_of(written), ElementsAre("{2 4}", "{8 10}", "{14 16}", "{20 22}"));
+  EXPECT_THAT(all_of(written), ElementsAre("{2 4}", "{8 10}", "{14 16}", "{20 22}")) << "its results may be written to";
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(seen.at(i), static_cast<float*>(table.data_ptr()) + 3 * i);
+  const auto named = from_tensor_slices(std::map<std::string, at::Tensor>{{"x", table}});
+  const auto promised =
+      named.map([](std::map<std::string, at::Tensor> e) { return e.at("x").add_(1); }, {.read_only = true});
+  EXPECT_THAT(message_of([&] { promised.collect(); }), ::testing::HasSubstr("leave out read_only"));
 }
 
 TEST(InPlaceTest, ConjugatedTensorsKeepTheirValues) {

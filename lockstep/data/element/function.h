@@ -25,9 +25,17 @@ namespace lockstep::data::detail {
 using ElementFunction = std::function<void(Element& in, Element& out)>;
 using ElementPredicate = std::function<bool(Element&)>;
 
-/// Erases the types of a function of T, or of the parts of T if that is a tuple or a pair.
+/// Erases the types of a function of T, or of the parts of T if that is a tuple or a pair. With `read_only` the
+/// function does not write to its tensors.
 template <class T, class F>
-ElementFunction erase_function(F fn) {
+ElementFunction erase_function(F fn, bool read_only = false) {
+  if (read_only) {
+    return [fn = std::move(fn)](Element& in, Element& out) mutable {
+      const BorrowedTensors borrowed(in);
+      encode(lockstep::detail::call_unpacked(fn, decode<T>(in)), out);
+      borrowed.finish(out);
+    };
+  }
   return [fn = std::move(fn)](Element& in, Element& out) mutable {
     encode(lockstep::detail::call_unpacked(fn, decode_own<T>(in)), out);
   };

@@ -16,7 +16,7 @@ namespace lockstep::data::detail {
 namespace {
 
 /// Below this size, copying bytes takes less time than mapping their pages.
-constexpr size_t kPagesPay = size_t{1} << 20;
+constexpr size_t kPagesPay = size_t{256} << 10;
 
 class OpenFile {
  public:

@@ -6,6 +6,7 @@
 
 #include <ATen/ops/from_blob.h>
 
+#include "lockstep/base/error.h"
 #include "lockstep/data/element/bus_errors.h"
 #include "lockstep/data/formats/new_tensor.h"
 
@@ -172,6 +173,33 @@ void own_tensors(Element& element) {
   for (Leaf& leaf : element.leaves) {
     auto* tensor = leaf.as<at::Tensor>();
     if (tensor != nullptr && may_be_written(*tensor) && !is_alone(*tensor)) *tensor = tensor->clone();
+  }
+}
+
+BorrowedTensors::BorrowedTensors(Element& in) {
+  for (Leaf& leaf : in.leaves) {
+    if (leaf.as<Row>() != nullptr) leaf = to_tensor(leaf);
+    const auto* tensor = leaf.as<at::Tensor>();
+    if (tensor == nullptr || !tensor->defined()) continue;
+    tensors_.push_back({*tensor, tensor->is_inference() ? 0 : static_cast<uint32_t>(tensor->_version())});
+  }
+}
+
+void BorrowedTensors::finish(Element& out) const {
+  for (const Borrowed& borrowed : tensors_) {
+    const bool is_unchanged =
+        borrowed.tensor.is_inference() || static_cast<uint32_t>(borrowed.tensor._version()) == borrowed.version;
+    LOCKSTEP_CHECK_VALUE(is_unchanged,
+                         "[map] a function with MapOptions::read_only must not write to its tensors: it wrote to ",
+                         describe(Leaf(borrowed.tensor)), ", and the source has changed; leave out read_only");
+  }
+  for (Leaf& leaf : out.leaves) {
+    auto* tensor = leaf.as<at::Tensor>();
+    if (tensor == nullptr || !may_be_written(*tensor) || !tensor->has_storage()) continue;
+    const bool is_borrowed = std::any_of(tensors_.begin(), tensors_.end(), [&](const Borrowed& borrowed) {
+      return borrowed.tensor.has_storage() && borrowed.tensor.storage().is_alias_of(tensor->storage());
+    });
+    if (is_borrowed) *tensor = tensor->clone();
   }
 }
 

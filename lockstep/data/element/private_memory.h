@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstdint>
+
 #include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
 
 #include "lockstep/api.h"
 #include "lockstep/data/element/element.h"
@@ -14,7 +17,7 @@
 ///   - a row is all that is left of its buffer;
 ///   - a row is large and lies in a mapped file: the function gets pages of its own, which the system copies when they
 ///     are written.
-/// Other rows are copied when a tensor is made of them. For small ones this takes less time than making the tensor.
+/// Other rows are copied when a tensor is made of them, unless the function promises not to write (BorrowedTensors).
 namespace lockstep::data::detail {
 
 /// Returns the tensor of a leaf for a user, who may write to it; the leaf has no value afterwards. A leaf that is no
@@ -43,5 +46,20 @@ LOCKSTEP_API void keep_in_memory(Element& element);
 /// For elements that wait: memory is then bounded by their number. Pages of files and memory of tensors that live
 /// elsewhere are no cost.
 LOCKSTEP_API void release_excess(Element& element);
+
+/// The tensors of a function that promises not to write to them: rows become tensors that share their memory.
+class LOCKSTEP_API BorrowedTensors {
+ public:
+  explicit BorrowedTensors(Element& in);
+  /// After the call: throws ValueError where LibTorch has seen a write, and copies results that share the memory.
+  void finish(Element& out) const;
+
+ private:
+  struct Borrowed {
+    at::Tensor tensor;
+    uint32_t version;
+  };
+  c10::SmallVector<Borrowed, 2> tensors_;
+};
 
 }  // namespace lockstep::data::detail
