@@ -126,7 +126,7 @@ void end_under_mpirun(const MpiFault& fault) {
   const auto errors = launch.events("error");
   EXPECT_THAT(errors, SizeIs(fault.num_workers - (fault.fault == "leave" ? 1 : 0))) << launch.output();
   for (const Json& error : errors) {
-    EXPECT_LT(error["at"].get<double>() - since, (slow ? 4 : 2) + kLoad) << error;
+    EXPECT_LT(error["at"].get<double>() - since, (slow ? 4 : 0) + kLoad) << error;
     const std::string text = error["text"];
     if (fault.fault == "throw" && text == "the data is broken") continue;  // the worker whose error it is
     EXPECT_EQ(error["type"], "WorkerError") << error;
