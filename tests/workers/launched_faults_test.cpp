@@ -155,6 +155,14 @@ TEST_F(MpiTest, EndsInTheStatedErrorOnAllWorkers) {
   end_all({{.fault = "slow", .num_workers = 3}, {.fault = "call", .num_workers = 3}, {.fault = "shape"}});
 }
 
+TEST_F(MpiTest, AForkedProcessMayExit) {
+  Launch launch({"LOCKSTEP_ENGINE=mpi", "LOCKSTEP_COLLECTIVE_TIMEOUT=30"},
+                {"mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "2"},
+                {"--steps", "6", "--victim", "1", "--fault", "fork", "--when", "between"});
+  EXPECT_EQ(launch.outcome(), "exit 0") << launch.output();
+  EXPECT_THAT(launch.events("done"), SizeIs(2)) << launch.output();
+}
+
 TEST_F(MpiTest, AWorkerThatLeavesIsNoticedByTheOthers) {
   end_all({{.fault = "leave", .when = "between", .devices = 1},
            {.fault = "leave", .when = "between", .devices = 2, .num_workers = 3},
