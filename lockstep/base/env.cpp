@@ -38,7 +38,7 @@ constexpr std::array kVariables{
              "Whether malloc keeps freed memory for the next step: 1, or 0 to return it to the system each time."},
     Variable{"LOCKSTEP_LOG", "warn", "What is logged: error, warn, info, debug or off."},
     Variable{"LOCKSTEP_LOGICAL_CPUS", "1", "Number of logical CPU devices where set_logical_devices was not called."},
-    Variable{"LOCKSTEP_NUM_WORKERS", "", "Number of pods of an indexed Job of Kubernetes that train together."},
+    Variable{"LOCKSTEP_NUM_WORKERS", "", "Number of pods of Kubernetes that train together."},
     Variable{"LOCKSTEP_ONEDNN", "",
              "Whether LibTorch may use oneDNN: 1 or 0. Unset: yes, except on Arm, where it is slower."},
     Variable{"LOCKSTEP_PJRT_PLUGIN", "",

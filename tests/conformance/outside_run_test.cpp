@@ -365,9 +365,10 @@ TEST_P(OutsideRunTest, WhatWasMadeWithoutScopeIsRefused) {
   auto sgd = optimizer<torch::optim::SGD>(made_outside, 0.1);
   const auto error_of = [&](const std::function<void()>& use) {
     std::string error = "none: replicas shared it";
-    // All workers have begun: the error ends the job.
-    strategy.run([&] { get_replica_context().all_reduce("sum", torch::ones({}, torch::TensorOptions(named.device))); });
     try {
+      // All workers have begun: the error ends the job, and with it this collective on workers that are still in it.
+      strategy.run(
+          [&] { get_replica_context().all_reduce("sum", torch::ones({}, torch::TensorOptions(named.device))); });
       strategy.run(use);
     } catch (const std::exception& thrown) {
       error = thrown.what();

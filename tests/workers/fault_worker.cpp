@@ -13,6 +13,7 @@
 //             reduce        its last replica reduces its gradients once more than all others
 //             order         its last replica steps two optimizers in another order than all others
 //             leave         it ends well, without the steps that all others go on with
+//             fork          it forks a process that exits; no fault: training goes on
 //   --when    inside        in collectives (kill, stop), in the replica's function before one, or before backward
 //   (throw)
 //             late          as inside, but after the others have waited for a while
@@ -32,6 +33,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 
@@ -170,6 +172,12 @@ torch::Tensor plain_weights(int steps) {
   return weights.detach();
 }
 
+void run_forked_process() {
+  const pid_t child = fork();
+  if (child == 0) std::exit(0);
+  waitpid(child, nullptr, 0);
+}
+
 class Training {
  public:
   Training(const ls::Strategy& strategy, const Misbehaviour& misbehaviour)
@@ -186,6 +194,7 @@ class Training {
   void take_step(int step) {
     misbehaviour_.sleep_here(step, "between");
     misbehaviour_.send_signal(step);
+    if (misbehaviour_.wants(step, "fork", "between")) run_forked_process();
     if (misbehaviour_.wants(step, "elsewhere", "between")) {
       say({{"event", "fault"}});
       strategy_.reduce("sum", *last_values_);

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <set>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -25,6 +26,8 @@ constexpr std::chrono::milliseconds kExitPoll{2};
 constexpr int kWorkersTag = 0;
 constexpr int kExitTag = 1;
 
+/// The process that initialized MPI here.
+pid_t process = 0;
 std::atomic<bool> has_failed{false};
 std::atomic<int> num_calls{0};
 
@@ -65,6 +68,7 @@ bool all_exit(bool failed) {
 /// MPI_Finalize waits for all processes, so others must learn before it that this one has left. It is not called where
 /// it would wait for processes that are gone, or beside a thread that is in a call of MPI.
 void finish(int status, void*) {
+  if (getpid() != process) return;  // a forked process is none of MPI's
   leave_all_jobs(status);
   if (!is_running() || num_calls > 0) return;
   if (all_exit(has_failed || status != 0) && num_calls == 0) MPI_Finalize();
@@ -113,6 +117,7 @@ void start_mpi() {
   if (initialized == 0) {
     show_symbols_to_plugins();
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread", "-");
+    process = getpid();
     on_exit(&finish, nullptr);
   } else {
     MPI_Query_thread(&level);

@@ -15,9 +15,11 @@ constexpr size_t kMostBytes = size_t{1} << 30;
 /// polled.
 constexpr std::chrono::nanoseconds kPerByte{1};
 constexpr std::chrono::microseconds kSleep{50};
-/// How long to wait for messages of a worker that has left, which it may have sent before.
-constexpr std::chrono::seconds kLeftTime{1};
-constexpr std::chrono::milliseconds kLeftCheck{50};
+/// How long to wait for messages of a worker that has left, which it may have sent before. On one machine they are in
+/// memory by then.
+constexpr std::chrono::milliseconds kLeftTime{1000};
+constexpr std::chrono::milliseconds kLeftTimeOnOneMachine{50};
+constexpr std::chrono::milliseconds kLeftCheck{20};
 /// How long to wait for requests that were cancelled.
 constexpr std::chrono::milliseconds kCancelTime{100};
 
@@ -32,7 +34,10 @@ void cut(Byte* data, size_t bytes, Piece piece) {
 }  // namespace
 
 MpiTransport::MpiTransport(Job& job, const TransportOptions& options)
-    : TransportBase(job, "mpi", options.num_lanes), lanes_(options.num_lanes), left_(job.num_workers()) {
+    : TransportBase(job, "mpi", options.num_lanes),
+      left_time_(job.one_machine() ? kLeftTimeOnOneMachine : kLeftTime),
+      lanes_(options.num_lanes),
+      left_(job.num_workers()) {
   start_mpi();
   communicator_ = make_communicator(job, options.name, options.timeout);
 }
@@ -66,7 +71,7 @@ void MpiTransport::do_exchange(const Exchange& exchange) {
       next_check = now + kLeftCheck;
       const std::string left = left_peers(lane);
       if (left.empty()) left_since = now;
-      if (now - left_since >= kLeftTime) {
+      if (now - left_since >= left_time_) {
         cancel(lane);
         fail_with_peer(exchange, left, "nothing; the peer has left the job");
       }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,7 @@ class MpiTransport : public TransportBase {
   [[noreturn]] void fail(const Exchange& exchange, Lane& lane, int code, int peer);
 
   MPI_Comm communicator_ = MPI_COMM_NULL;
+  std::chrono::milliseconds left_time_;
   std::vector<Lane> lanes_;
   std::vector<std::atomic<bool>> left_;
 };
