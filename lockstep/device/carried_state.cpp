@@ -25,6 +25,9 @@ Kind kind_of_carried() {
 
 const auto kCarriedKind = kind_of_carried<c10::DebugInfoKind>();
 
+/// How many scopes there are in this process. A thread that computes for another one sees that one's.
+std::atomic<int> num_scopes{0};
+
 class CarriedInfo final : public c10::DebugInfoBase {
  public:
   explicit CarriedInfo(const CarriedState& state) : state_(state), owner_(std::this_thread::get_id()) {}
@@ -46,6 +49,7 @@ class CarriedInfo final : public c10::DebugInfoBase {
 }  // namespace
 
 const CarriedState* carried_state() {
+  if (num_scopes.load(std::memory_order_relaxed) == 0) return nullptr;
   const auto* info = static_cast<const CarriedInfo*>(c10::ThreadLocalDebugInfo::get(kCarriedKind));
   return info == nullptr ? nullptr : info->state();
 }
@@ -57,8 +61,13 @@ struct CarriedStateScope::Guard {
   c10::DebugInfoGuard set;
 };
 
-CarriedStateScope::CarriedStateScope(const CarriedState& state) : guard_(std::make_unique<Guard>(state)) {}
+CarriedStateScope::CarriedStateScope(const CarriedState& state) : guard_(std::make_unique<Guard>(state)) {
+  num_scopes.fetch_add(1, std::memory_order_relaxed);
+}
 
-CarriedStateScope::~CarriedStateScope() { guard_->info->end(); }
+CarriedStateScope::~CarriedStateScope() {
+  guard_->info->end();
+  num_scopes.fetch_sub(1, std::memory_order_relaxed);
+}
 
 }  // namespace lockstep::detail

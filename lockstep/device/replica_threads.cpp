@@ -89,21 +89,13 @@ class ModesGuard {
   ~ModesGuard() {
     c10::AutogradState::set_tls_state(autograd_);
     c10::impl::_force_tls_local_dispatch_key_set(keys_);
-    restore_dtype(at::kCPU, autocast_cpu_);
-    restore_dtype(at::kCUDA, autocast_gpu_);
   }
   ModesGuard(const ModesGuard&) = delete;
   ModesGuard& operator=(const ModesGuard&) = delete;
 
  private:
-  static void restore_dtype(c10::DeviceType kind, at::ScalarType dtype) {
-    if (detail::autocast_dtype(kind) != dtype) detail::set_autocast_dtype(kind, dtype);
-  }
-
   const c10::AutogradState autograd_;
   const c10::impl::LocalDispatchKeySet keys_;
-  const at::ScalarType autocast_cpu_ = detail::autocast_dtype(at::kCPU);
-  const at::ScalarType autocast_gpu_ = detail::autocast_dtype(at::kCUDA);
 };
 
 }  // namespace
