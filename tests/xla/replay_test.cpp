@@ -246,6 +246,29 @@ TEST_F(ReplayCheckTest, TheIntervalCanBeSet) {
   EXPECT_THROW(step.check_every(-1), c10::ValueError);
 }
 
+TEST_F(ReplayTest, ProgramsThatAreNotUsedAreForgotten) {
+  const TPUStrategy strategy = make_strategy({1, 1});
+  const auto sum = [&](int64_t size) {
+    const auto result = strategy.run([&](const torch::Tensor& own) { return own.cosh().sum(); },
+                                     split_batch(strategy, torch::zeros({size}, kReplayDoubles)));
+    return strategy.local_results(result)[0].item<double>();
+  };
+  auto step = strategy.pure([](const torch::Tensor& x) { return x.sinh().sum(); });
+  const auto replayed = [&] { return step(torch::zeros({3}, kReplayDoubles))[0].item<double>(); };
+  for (int call = 0; call < 3; ++call) EXPECT_EQ(replayed(), 0);
+  EXPECT_TRUE(step.is_replayed()) << step.why_not();
+  setenv("LOCKSTEP_XLA_PROGRAMS", "3", 1);
+  const Counters before = counters();
+  for (int64_t size = 50; size < 56; ++size) EXPECT_EQ(sum(size), size);
+  EXPECT_GE(counters().forgotten_programs - before.forgotten_programs, 3);
+  EXPECT_EQ(counters().compiles - before.compiles, 6);
+  EXPECT_EQ(sum(55), 55);
+  EXPECT_EQ(counters().compiles - before.compiles, 6) << "the last ones are there";
+  for (int call = 3; call < 11; ++call) EXPECT_EQ(replayed(), 0) << "also when it is checked, at call 10";
+  EXPECT_TRUE(step.is_replayed()) << step.why_not();
+  unsetenv("LOCKSTEP_XLA_PROGRAMS");
+}
+
 TEST_F(ReplayTest, ProgramsOfOtherSizesKnowWhichNumbersChange) {
   const TPUStrategy strategy = make_strategy({1, 1});
   const auto scale = [&](int64_t size, double number) {
