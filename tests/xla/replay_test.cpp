@@ -63,6 +63,16 @@ TEST_F(ReplayTest, FlagsAreStepsOfTheirOwn) {
   EXPECT_TRUE(step.is_replayed()) << step.why_not();
 }
 
+TEST_F(ReplayTest, NumbersThatSelectTheProgramAreStepsOfTheirOwn) {
+  const TPUStrategy strategy = make_strategy({1, 1});
+  auto step = strategy.pure([](const torch::Tensor& x, int64_t count) { return x.slice(0, 0, count).sinh().sum(); });
+  const auto x = torch::zeros({9}, kReplayDoubles).fill_(std::asinh(1.0));
+  const Counters before = counters();
+  for (int call = 0; call < 48; ++call) EXPECT_NEAR(step(x, call % 6 + 2)[0].item<double>(), call % 6 + 2, 1e-9);
+  EXPECT_TRUE(step.is_replayed()) << step.why_not();
+  EXPECT_GE(counters().replays - before.replays, 24);
+}
+
 TEST_F(ReplayTest, NumbersThatAreComputedOnTheHostForbidIt) {
   const TPUStrategy strategy = make_strategy({1, 1});
   auto step = strategy.pure([](const torch::Tensor& x, double f) { return (x * (f * f)).cos().sum(); });
