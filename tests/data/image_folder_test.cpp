@@ -59,11 +59,11 @@ class ImageFolderTest : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-using Found = std::vector<std::pair<int, int64_t>>;
+using FoundImages = std::vector<std::pair<int, int64_t>>;
 
 // The values of the images, and their labels.
-Found values_of(const Dataset<std::tuple<at::Tensor, int64_t>>& dataset) {
-  Found found;
+FoundImages values_of(const Dataset<std::tuple<at::Tensor, int64_t>>& dataset) {
+  FoundImages found;
   for (const auto& [image, label] : dataset.collect()) {
     EXPECT_TRUE(image.eq(image[0][0][0]).all().item<bool>());
     found.emplace_back(image[0][0][0].item<int>(), label);
@@ -71,7 +71,7 @@ Found values_of(const Dataset<std::tuple<at::Tensor, int64_t>>& dataset) {
   return found;
 }
 
-const Found kPets{{10, 0}, {11, 0}, {20, 1}, {22, 1}, {21, 1}};
+const FoundImages kPets{{10, 0}, {11, 0}, {20, 1}, {22, 1}, {21, 1}};
 
 TEST_F(ImageFolderTest, LabelsImagesByTheirFolder) {
   write_pets();
@@ -101,12 +101,12 @@ TEST_F(ImageFolderTest, SpecIsKnownWithoutReading) {
 TEST_F(ImageFolderTest, OrderIsRandomAndLabelsStay) {
   write_pets();
   const ImageFolder pets = image_folder(path("pets"), {.seed = 7});
-  std::set<Found> orders;
+  std::set<FoundImages> orders;
   for (int epoch = 0; epoch < 20; ++epoch) {
-    Found found = values_of(pets.dataset);
+    FoundImages found = values_of(pets.dataset);
     orders.insert(found);
     std::sort(found.begin(), found.end());
-    Found expected = kPets;
+    FoundImages expected = kPets;
     std::sort(expected.begin(), expected.end());
     EXPECT_EQ(found, expected);
   }
@@ -121,9 +121,9 @@ TEST_F(ImageFolderTest, GivenClassesKeepTheirNumbers) {
   const ImageFolder train = image_folder(path("pets"), {.shuffle = false});
   const ImageFolder test = image_folder(path("test"), {.classes = train.classes, .shuffle = false});
   EXPECT_EQ(test.classes, train.classes);
-  EXPECT_EQ(values_of(test.dataset), (Found{{30, 1}}));
+  EXPECT_EQ(values_of(test.dataset), (FoundImages{{30, 1}}));
   const ImageFolder other = image_folder(path("pets"), {.classes = {"dog", "emu", "cat"}, .shuffle = false});
-  EXPECT_EQ(values_of(other.dataset), (Found{{20, 0}, {22, 0}, {21, 0}, {10, 2}, {11, 2}}));
+  EXPECT_EQ(values_of(other.dataset), (FoundImages{{20, 0}, {22, 0}, {21, 0}, {10, 2}, {11, 2}}));
   write_image("test/emu/1.png", 40);
   EXPECT_THAT(message_of([&] { image_folder(path("test"), {.classes = train.classes}); }),
               AllOf(HasSubstr("class=\"emu\""), HasSubstr("classes=2")));
@@ -170,15 +170,15 @@ TEST_F(ImageFolderTest, NamesDamagedFilesAndGoesOn) {
 TEST_F(ImageFolderTest, WorkersDivideTheFiles) {
   write_pets();
   const NodePtr node = detail::node_of(image_folder(path("pets"), {.shuffle = false}).dataset);
-  Found all;
+  FoundImages all;
   for (int worker = 0; worker < 2; ++worker) {
     const auto part = detail::auto_shard(node, {.num_workers = 2, .index = worker}, AutoShardPolicy::Auto);
     EXPECT_EQ(part.policy, AutoShardPolicy::File);
-    const Found found = values_of(Dataset<std::tuple<at::Tensor, int64_t>>(part.node));
+    const FoundImages found = values_of(Dataset<std::tuple<at::Tensor, int64_t>>(part.node));
     all.insert(all.end(), found.begin(), found.end());
   }
   std::sort(all.begin(), all.end());
-  EXPECT_EQ(all, (Found{{10, 0}, {11, 0}, {20, 1}, {21, 1}, {22, 1}}));
+  EXPECT_EQ(all, (FoundImages{{10, 0}, {11, 0}, {20, 1}, {21, 1}, {22, 1}}));
 }
 
 // Augmentation depends on the seed, the epoch and the element, not on the number of threads.

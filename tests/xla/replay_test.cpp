@@ -63,6 +63,16 @@ TEST_F(ReplayTest, FlagsAreStepsOfTheirOwn) {
   EXPECT_TRUE(step.is_replayed()) << step.why_not();
 }
 
+TEST_F(ReplayTest, NumbersThatSelectTheProgramAreStepsOfTheirOwn) {
+  const TPUStrategy strategy = make_strategy({1, 1});
+  auto step = strategy.pure([](const torch::Tensor& x, int64_t count) { return x.slice(0, 0, count).sinh().sum(); });
+  const auto x = torch::zeros({9}, kReplayDoubles).fill_(std::asinh(1.0));
+  const Counters before = counters();
+  for (int call = 0; call < 48; ++call) EXPECT_NEAR(step(x, call % 6 + 2)[0].item<double>(), call % 6 + 2, 1e-9);
+  EXPECT_TRUE(step.is_replayed()) << step.why_not();
+  EXPECT_GE(counters().replays - before.replays, 24);
+}
+
 TEST_F(ReplayTest, NumbersThatAreComputedOnTheHostForbidIt) {
   const TPUStrategy strategy = make_strategy({1, 1});
   auto step = strategy.pure([](const torch::Tensor& x, double f) { return (x * (f * f)).cos().sum(); });
@@ -244,6 +254,29 @@ TEST_F(ReplayCheckTest, TheIntervalCanBeSet) {
   step.check_every(5);
   EXPECT_EQ(called_in(2101, 2115), 3);
   EXPECT_THROW(step.check_every(-1), c10::ValueError);
+}
+
+TEST_F(ReplayTest, ProgramsThatAreNotUsedAreForgotten) {
+  const TPUStrategy strategy = make_strategy({1, 1});
+  const auto sum = [&](int64_t size) {
+    const auto result = strategy.run([&](const torch::Tensor& own) { return own.cosh().sum(); },
+                                     split_batch(strategy, torch::zeros({size}, kReplayDoubles)));
+    return strategy.local_results(result)[0].item<double>();
+  };
+  auto step = strategy.pure([](const torch::Tensor& x) { return x.sinh().sum(); });
+  const auto replayed = [&] { return step(torch::zeros({3}, kReplayDoubles))[0].item<double>(); };
+  for (int call = 0; call < 3; ++call) EXPECT_EQ(replayed(), 0);
+  EXPECT_TRUE(step.is_replayed()) << step.why_not();
+  setenv("LOCKSTEP_XLA_PROGRAMS", "3", 1);
+  const Counters before = counters();
+  for (int64_t size = 50; size < 56; ++size) EXPECT_EQ(sum(size), size);
+  EXPECT_GE(counters().forgotten_programs - before.forgotten_programs, 3);
+  EXPECT_EQ(counters().compiles - before.compiles, 6);
+  EXPECT_EQ(sum(55), 55);
+  EXPECT_EQ(counters().compiles - before.compiles, 6) << "the last ones are there";
+  for (int call = 3; call < 11; ++call) EXPECT_EQ(replayed(), 0) << "also when it is checked, at call 10";
+  EXPECT_TRUE(step.is_replayed()) << step.why_not();
+  unsetenv("LOCKSTEP_XLA_PROGRAMS");
 }
 
 TEST_F(ReplayTest, ProgramsOfOtherSizesKnowWhichNumbersChange) {

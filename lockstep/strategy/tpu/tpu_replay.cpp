@@ -81,6 +81,7 @@ bool ChangingNumbers::note(size_t position, const xla::StepNumber& value) {
   constexpr size_t kValues = 3;
   if (known_.size() <= position) known_.resize(position + 1);
   Known& known = known_[position];
+  if (known.selects) return false;
   if (known.changes || std::find(known.values.begin(), known.values.end(), value) != known.values.end()) {
     return known.changes;
   }
@@ -91,6 +92,11 @@ bool ChangingNumbers::note(size_t position, const xla::StepNumber& value) {
     known.values.push_back(value);
   }
   return known.changes;
+}
+
+void ChangingNumbers::set_selects(size_t position) {
+  known_[position] = {};
+  known_[position].selects = true;
 }
 
 TPUReplay::TPUReplay(StrategyImpl& strategy, const xla::ReplicaDevices& devices)
@@ -150,6 +156,8 @@ TPUReplay::Step& TPUReplay::find(const StepArguments& arguments) {
   Step& found = *step;
   if (steps_.size() > kMostSteps) drop_oldest();
   numbers_ = arguments.numbers;
+  num_given_.clear();
+  for (const auto& of_replica : numbers_) num_given_.push_back(of_replica.size());
   const std::vector<double> of_optimizers = strategy_.numbers_of_observers();
   for (auto& of_replica : numbers_) of_replica.insert(of_replica.end(), of_optimizers.begin(), of_optimizers.end());
   return found;
@@ -181,11 +189,12 @@ bool TPUReplay::replay(const StepArguments& arguments, Tensors& results) {
 }
 
 void TPUReplay::begin_run(const StepArguments& arguments) {
-  turn_.emplace(tpu_run_mutex());
-  used_graphs_.emplace();
+  std::unique_lock<std::recursive_mutex> turn(tpu_run_mutex());
   current_ = &find(arguments);
   seedings_ = num_seedings();
   current_->replay.begin_trace(arguments.tensors, numbers_);
+  turn_ = std::move(turn);
+  used_graphs_.emplace();
 }
 
 void TPUReplay::end_run(Tensors& results) {
@@ -205,6 +214,13 @@ void TPUReplay::end_run(Tensors& results) {
   used_graphs_.reset();
   xla::Replay& replay = current_->replay;
   replay.end_trace(results, has_graph);
+  size_t first = 0;
+  for (size_t replica = 0; replica < num_given_.size(); ++replica) {
+    for (const size_t i : replay.numbers_that_select(replica)) {
+      if (i < num_given_[replica]) changing_.set_selects(first + i);
+    }
+    first += num_given_[replica];
+  }
   if (num_seedings() != seedings_) refuse("it calls torch::manual_seed");
   replay.throw_difference();
 }

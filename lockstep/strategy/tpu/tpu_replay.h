@@ -20,11 +20,14 @@ class ChangingNumbers {
  public:
   /// Notes the value of a number and returns whether it changes: it has had more than three values.
   bool note(size_t position, const xla::StepNumber& value);
+  /// Each value of the number is a step of its own from now on: it selects the program.
+  void set_selects(size_t position);
 
  private:
   struct Known {
     std::vector<xla::StepNumber> values;
     bool changes = false;
+    bool selects = false;
   };
   std::vector<Known> known_;
 };
@@ -69,6 +72,8 @@ class TPUReplay final : public StepReplay {
   Step* current_ = nullptr;
   /// The numbers of the present call: those of the step, then those of optimizers.
   xla::Replay::Numbers numbers_;
+  /// How many of them are the step's, for each replica.
+  std::vector<size_t> num_given_;
   uint64_t num_calls_ = 0;
   bool has_dropped_ = false;
   std::string refusal_;

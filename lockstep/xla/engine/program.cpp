@@ -170,7 +170,7 @@ NumberFlags first_arguments(const Cache& all, const Trace& trace, at::ArrayRef<X
 
 /// Forgets the programs that were not used for longest. Those that a replay holds live on in it.
 void forget_oldest(Cache& all) {
-  static const auto limit = static_cast<size_t>(std::max<int64_t>(1, env::integer("LOCKSTEP_XLA_PROGRAMS")));
+  const auto limit = static_cast<size_t>(std::max<int64_t>(1, env::integer("LOCKSTEP_XLA_PROGRAMS")));
   while (all.entries.size() > limit) {
     auto oldest = all.entries.end();
     for (auto entry = all.entries.begin(); entry != all.entries.end(); ++entry) {

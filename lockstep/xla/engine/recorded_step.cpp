@@ -274,6 +274,14 @@ std::string RecordedStep::compare_with(const RecordedStep& last) {
   return difference;
 }
 
+std::vector<size_t> RecordedStep::numbers_that_select(const RecordedStep& last) const {
+  std::vector<size_t> different;
+  for (size_t i = 0; key != last.key && i < std::min(given.size(), last.given.size()); ++i) {
+    if (given[i] != last.given[i]) different.push_back(i);
+  }
+  return different;
+}
+
 uint64_t RecordedStep::number_bits_with(const Number& number, const std::vector<StepNumber>& now) const {
   return number.argument < 0 ? number.bits : bits_by_rule(now[number.argument], number.rule, number.dtype);
 }

@@ -95,6 +95,8 @@ struct RecordedStep {
   /// Returns how the calls differ in what a replay would not see; empty if they do not.
   std::string compare_with(const RecordedStep& last);
 
+  /// If the program is another one than in an earlier call: the numbers that the calls differ in.
+  std::vector<size_t> numbers_that_select(const RecordedStep& last) const;
   /// The bits of a number of the program in a call with the numbers `now`.
   uint64_t number_bits_with(const Number& number, const std::vector<StepNumber>& now) const;
 };

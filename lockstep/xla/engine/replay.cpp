@@ -75,6 +75,10 @@ void Replay::end_trace(const Tensors& results, bool has_graph) {
   arguments_.clear();
   for (size_t replica = 0; replica < results.size(); ++replica) now_[replica].set_results(results[replica]);
   why_not_ = compare_with_last(has_graph);
+  now_selects_.assign(devices_.size(), {});
+  for (size_t replica = 0; replica < before_.size(); ++replica) {
+    now_selects_[replica] = now_[replica].numbers_that_select(before_[replica]);
+  }
   is_ready_ = why_not_.empty();
   if (is_check_ && !is_ready_) {
     difference_ =

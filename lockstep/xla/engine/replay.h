@@ -57,6 +57,9 @@ class LOCKSTEP_API Replay final : private ExecutionListener {
   bool replay(const Tensors& arguments, const Numbers& numbers, const ReplayChecks& checks, const DrawSeeds& draw_seeds,
               Tensors& results);
 
+  /// After a trace whose program differs from the last one: the numbers that the two calls differ in.
+  const std::vector<size_t>& numbers_that_select(size_t replica) const { return now_selects_[replica]; }
+
   /// Throws if the last trace was a check and found a difference.
   void throw_difference();
 
@@ -85,6 +88,7 @@ class LOCKSTEP_API Replay final : private ExecutionListener {
   int64_t num_calls_ = 0;
   int64_t first_replayed_ = 0;
   bool is_check_ = false;
+  std::vector<std::vector<size_t>> now_selects_;
   /// What a check has found; empty if nothing.
   std::string difference_;
 };
