@@ -262,6 +262,14 @@ TEST_F(PluginOptionsTest, UnknownOptionsAreErrorsThatNameThem) {
   }
 }
 
+TEST_F(PluginOptionsTest, PluginsForCpusHaveNone) {
+  const std::string plugin = copy_of_fake("fake_cpu_plugin.so");
+  EXPECT_THAT(error_of([&] {
+                Client::open({.plugin = plugin, .options = {{"memory_fraction", 0.5}}});
+              }),
+              AllOf(HasSubstr("memory_fraction=0.5"), HasSubstr(plugin), HasSubstr("num_cpu_devices")));
+}
+
 TEST_F(PluginOptionsTest, OfALaterCallMustBeThoseOfTheFirst) {
   const std::string plugin = copy_of_fake("pjrt_plugin_c.so");
   const Client& client = Client::open({.plugin = plugin, .options = {{"memory_fraction", 0.25}}});

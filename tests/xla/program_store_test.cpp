@@ -56,6 +56,9 @@ TEST_F(ProgramStoreTest, ReturnsWhatWasStored) {
   store_.remove("key");
   EXPECT_EQ(store_.find("key"), std::nullopt);
   EXPECT_EQ(files().size(), 1u) << "no temporary file is left";
+  EXPECT_TRUE(ProgramStore(folder_.string() + "/", kPlenty).find("other key"));
+  const ProgramStore made(folder_ / "below" / "", kPlenty);
+  EXPECT_EQ(fs::status(folder_ / "below").permissions(), fs::perms::owner_all);
 }
 
 TEST_F(ProgramStoreTest, DamagedFilesAreNoPrograms) {

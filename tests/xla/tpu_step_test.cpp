@@ -393,6 +393,15 @@ TEST_F(TpuStepTest, NumbersMayDifferBetweenReplicas) {
   EXPECT_EQ(strategy.local_results(scaled)[1].item<double>(), 6.0);
 }
 
+TEST_F(TpuStepTest, ClientOptionsReachThePlugin) {
+  const auto initialize = [](const TPUSystemOptions& options) { initialize_tpu_system(nullptr, options); };
+  EXPECT_THAT(message_of([&] {
+                initialize({.client_options = {{"memory_fraction", 0.5}, {"allocator", "bfc"}}});
+              }),
+              AllOf(HasSubstr("allocator=bfc"), HasSubstr("client_options")));
+  EXPECT_NO_THROW(initialize({}));
+}
+
 TEST_F(TpuStepTest, BatchesOfOtherSizesAreCompiledAgain) {
   const TPUStrategy strategy = make_strategy({1, 1});
   std::vector<std::string> warnings;

@@ -12,7 +12,7 @@ namespace lockstep::xla {
 namespace {
 
 /// Steps that are remembered; beyond, all are forgotten, which costs a recompilation for each.
-constexpr size_t kMostComparedSteps = 4096;
+constexpr size_t kMostStepsWithOffsets = 4096;
 /// The recompilation of a step that is a warning.
 constexpr int kWarnedRecompilation = 3;
 
@@ -91,7 +91,7 @@ void report_changed_offset(StepOffsets& step, const Trace& trace, size_t offset,
 std::vector<char> changing_offsets(uint64_t identity, const std::vector<PendingWork>& works) {
   AllOffsets& all = all_offsets();
   const std::lock_guard<std::mutex> lock(all.mutex);
-  if (all.steps.size() >= kMostComparedSteps && all.steps.count(identity) == 0) all.steps.clear();
+  if (all.steps.size() >= kMostStepsWithOffsets && all.steps.count(identity) == 0) all.steps.clear();
   StepOffsets& step = all.steps[identity];
   std::vector<int64_t> first = offsets_of(works[0].trace());
   const bool is_known = step.last.size() == first.size();

@@ -59,10 +59,11 @@ FileHeader header_of(std::string_view key, std::string_view program) {
 std::string_view bytes_of(const FileHeader& header) { return {reinterpret_cast<const char*>(&header), sizeof(header)}; }
 
 std::optional<std::string> contents_of(const fs::path& file) {
-  std::ifstream stream(file, std::ios::binary);
+  std::ifstream stream(file, std::ios::binary | std::ios::ate);
   if (!stream) return std::nullopt;
-  std::string contents{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  if (stream.bad()) return std::nullopt;
+  std::string contents(static_cast<size_t>(std::max<std::streamoff>(stream.tellg(), 0)), '\0');
+  stream.seekg(0).read(contents.data(), static_cast<std::streamsize>(contents.size()));
+  if (!stream) return std::nullopt;
   return contents;
 }
 
@@ -118,6 +119,7 @@ bool begins_with(std::string_view text, std::string_view beginning) {
 ProgramStore::ProgramStore(fs::path folder, int64_t limit_bytes)
     : folder_(std::move(folder)), limit_bytes_(limit_bytes) {
   std::error_code failed;
+  if (!folder_.has_filename()) folder_ = folder_.parent_path();  // "folder/"
   fs::create_directories(folder_.parent_path(), failed);
   ::mkdir(folder_.c_str(), S_IRWXU);
   const std::string complaint = complaint_about_folder(folder_);
