@@ -110,6 +110,18 @@ TEST(MapTest, DoesNotCallTheFunctionForWhatIsPassedOver) {
   }
 }
 
+TEST(MapTest, ErrorsOfElementsThatAreSkippedAreNotThrown) {
+  for (const int threads : {1, 3}) {
+    const auto odd_ones_fail = range(8).map(
+        [](int64_t i) {
+          if (i % 2 == 1) throw std::runtime_error("odd");
+          return i;
+        },
+        {.num_threads = threads});
+    EXPECT_EQ(all_of(odd_ones_fail.shard(2, 0)), (Texts{"0", "2", "4", "6"})) << threads;
+  }
+}
+
 TEST(MapTest, ThreadsWorkAtTheSameTimeAndStayWithinTheBuffer) {
   std::atomic<int> inside{0};
   std::atomic<bool> both_inside{false};

@@ -21,6 +21,8 @@ constexpr int64_t kMaxChunk = 64;
 struct Item {
   Element element;
   std::exception_ptr error;
+  /// Whether the error is one of the input, not of the function.
+  bool is_input_error = false;
 };
 
 /// Consecutive elements that one thread works on.
@@ -52,24 +54,39 @@ class ParallelMapIterator final : public NodeIterator {
 
   bool next(Element& element) override {
     start();
-    while (!current_ || current_->next == current_->items.size()) {
-      if (!take_chunk()) return false;
-    }
-    Item& item = current_->items[current_->next++];
-    if (item.error) std::rethrow_exception(item.error);
-    element = std::move(item.element);
+    Item* item = next_item();
+    if (item == nullptr) return false;
+    if (item->error) std::rethrow_exception(item->error);
+    element = std::move(item->element);
     return true;
   }
 
-  /// Before the threads start nothing is prefetched, so the input itself can skip.
+  /// Before the threads start nothing is prefetched, so the input itself can skip. Afterwards errors of the function
+  /// are skipped with their elements, as if it had not been called.
   int64_t skip(int64_t count) override {
-    if (!threads_.empty()) return NodeIterator::skip(count);
+    if (!threads_.empty()) {
+      int64_t skipped = 0;
+      for (; skipped < count; ++skipped) {
+        const Item* item = next_item();
+        if (item == nullptr) break;
+        if (item->is_input_error) std::rethrow_exception(item->error);
+      }
+      return skipped;
+    }
     const int64_t skipped = input_->skip(count);
     ordinal_ += skipped;
     return skipped;
   }
 
  private:
+  /// Returns the next result once it is made; null at the end.
+  Item* next_item() {
+    while (!current_ || current_->next == current_->items.size()) {
+      if (!take_chunk()) return nullptr;
+    }
+    return &current_->items[current_->next++];
+  }
+
   void start() {
     if (!threads_.empty()) return;
     const at::ThreadLocalState caller;
@@ -136,6 +153,7 @@ class ParallelMapIterator final : public NodeIterator {
         if (!input_->next(item.element)) return false;
       } catch (...) {
         item.error = std::current_exception();
+        item.is_input_error = true;
       }
       chunk.items.push_back(std::move(item));
       if (chunk.items.back().error) break;
