@@ -17,7 +17,8 @@ constexpr int64_t kErrorsInARow = 100'000;
 
 /// Whether an error says something about an element. Others are of the program, of the job or of the machine.
 bool is_of_an_element(const std::exception& error) {
-  return dynamic_cast<const InternalError*>(&error) == nullptr && dynamic_cast<const ContextError*>(&error) == nullptr &&
+  return dynamic_cast<const InternalError*>(&error) == nullptr &&
+         dynamic_cast<const ContextError*>(&error) == nullptr &&
          dynamic_cast<const CollectiveError*>(&error) == nullptr &&
          dynamic_cast<const c10::OutOfMemoryError*>(&error) == nullptr &&
          dynamic_cast<const std::bad_alloc*>(&error) == nullptr;
