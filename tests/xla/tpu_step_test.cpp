@@ -201,6 +201,14 @@ TEST_F(TpuStepTest, PureStepsSayThatReplicasUseOtherResults) {
   EXPECT_THAT(step.why_not(), HasSubstr("use the results of collectives differently"));
 }
 
+TEST_F(TpuStepTest, GradientsOfCollectivesBelongIntoTheRun) {
+  const TPUStrategy strategy = make_strategy({2, 1});
+  const auto sums =
+      strategy.run([](torch::Tensor x) { return get_replica_context().all_reduce("sum", x.requires_grad_()).sum(); },
+                   split_batch(strategy, torch::ones({2}, kDouble)));
+  EXPECT_THAT(message_of([&] { sums[0].backward(); }), HasSubstr("call backward() in the function of `run`"));
+}
+
 TEST_F(TpuStepTest, LearningRatesHoldAfterARunThatThrows) {
   const TPUStrategy strategy = make_strategy({1, 1});
   auto scope = strategy.scope();

@@ -89,6 +89,10 @@ class TracedGroup final : public comm::GroupImpl {
   static std::vector<at::Tensor> traced(F&& collective, at::TensorList inputs, const char* operation,
                                         std::string_view agreed, const CommunicationOptions& options) {
     if (const xla::LazyStorage* storage = xla::storage_of(inputs[0])) {
+      const bool is_inside = storage->device().run;
+      LOCKSTEP_CHECK_CONTEXT(is_inside, "[", operation,
+                             "] replicas make collectives inside `run`, and with them their ",
+                             "gradients: device=", inputs[0].device(), "; call backward() in the function of `run`");
       const auto owner = comm::CollectiveOwner::current();
       const std::string purpose = owner.kind.empty() ? "" : c10::str(owner, ", ");
       xla::CollectiveNote note{c10::str(operation, "(", purpose, agreed, ")"), options.timeout()};
