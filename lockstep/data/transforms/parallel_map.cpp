@@ -21,8 +21,6 @@ constexpr int64_t kMaxChunk = 64;
 struct Item {
   Element element;
   std::exception_ptr error;
-  /// Whether the error is one of the input, not of the function.
-  bool is_input_error = false;
 };
 
 /// Consecutive elements that one thread works on.
@@ -61,15 +59,13 @@ class ParallelMapIterator final : public NodeIterator {
     return true;
   }
 
-  /// Before the threads start nothing is prefetched, so the input itself can skip. Afterwards errors of the function
-  /// are skipped with their elements, as if it had not been called.
+  /// Before the threads start nothing is prefetched, so the input itself can skip. Afterwards errors are skipped with
+  /// their elements.
   int64_t skip(int64_t count) override {
     if (!threads_.empty()) {
       int64_t skipped = 0;
       for (; skipped < count; ++skipped) {
-        const Item* item = next_item();
-        if (item == nullptr) break;
-        if (item->is_input_error) std::rethrow_exception(item->error);
+        if (next_item() == nullptr) break;
       }
       return skipped;
     }
@@ -153,7 +149,6 @@ class ParallelMapIterator final : public NodeIterator {
         if (!input_->next(item.element)) return false;
       } catch (...) {
         item.error = std::current_exception();
-        item.is_input_error = true;
       }
       chunk.items.push_back(std::move(item));
       if (chunk.items.back().error) break;

@@ -41,8 +41,10 @@ class Traced final : public c10::OperatorKernel {
     const AtenCall call(arguments, device_index_of(arguments, num_arguments_));
     if (lowering_.covers != nullptr && !lowering_.covers(call)) return fall_back(op, stack);
     detail::count_traced();
-    check_may_compute(device_at(call.device_index()));
-    device_at(call.device_index()).note(origin_);
+    XlaDevice& device = device_at(call.device_index());
+    check_may_compute(device);
+    device.note(origin_);
+    if (is_backward_thread()) device.note_backward();
     Values values = lowering_.emit(call);
     c10::SmallVector<at::Tensor, 3> results;
     for (size_t i = 0; i < values.size(); ++i) {

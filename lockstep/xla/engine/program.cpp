@@ -79,20 +79,27 @@ uint64_t number_of(const CompilerOptions& options) {
   return known.emplace(options, known.size()).first->second;
 }
 
-/// The trace's key, and everything else that determines a program: donation, precision, devices, compiler options.
-std::vector<uint64_t> full_key(const Trace& trace, at::ArrayRef<XlaDevice*> devices) {
-  std::vector<uint64_t> key = trace.key;
-  key.insert(key.end(), trace.donated_to.begin(), trace.donated_to.end());
-  for (const XlaDevice* device : devices) key.push_back(static_cast<uint64_t>(device->index()));
-  key.push_back(uses_full_precision() ? 1 : 0);
-  key.push_back(number_of(compiler_options(devices)));
-  return key;
+/// What determines a program besides the trace's key: donation, precision, devices, compiler options. Called under the
+/// cache's lock.
+std::vector<uint64_t> end_of_key(const Trace& trace, at::ArrayRef<XlaDevice*> devices) {
+  std::vector<uint64_t> end(trace.donated_to.begin(), trace.donated_to.end());
+  for (const XlaDevice* device : devices) end.push_back(static_cast<uint64_t>(device->index()));
+  end.push_back(uses_full_precision() ? 1 : 0);
+  end.push_back(number_of(compiler_options(devices)));
+  return end;
 }
 
-uint64_t full_hash(const Trace& trace, const std::vector<uint64_t>& key) {
+uint64_t full_hash(const Trace& trace, const std::vector<uint64_t>& end) {
   uint64_t hash = trace.hash;
-  for (size_t i = trace.key.size(); i < key.size(); ++i) hash = (hash ^ key[i]) * 1099511628211ULL;
+  for (const uint64_t word : end) hash = (hash ^ word) * 1099511628211ULL;
   return hash;
+}
+
+/// The trace's key and its end.
+std::vector<uint64_t> full_key(const Trace& trace, const std::vector<uint64_t>& end) {
+  std::vector<uint64_t> key = trace.key;
+  key.insert(key.end(), end.begin(), end.end());
+  return key;
 }
 
 std::shared_ptr<const Program> compile(const Trace& trace, at::ArrayRef<XlaDevice*> devices,
@@ -210,8 +217,9 @@ std::shared_ptr<const Program> find_program(at::ArrayRef<const Trace*> traces, a
   Cache& all = cache();
   const Trace& trace = *traces[0];
   std::unique_lock<std::mutex> lock(all.mutex);
-  std::vector<uint64_t> key = full_key(trace, devices);
-  const uint64_t hash = full_hash(trace, key);
+  const std::vector<uint64_t> end = end_of_key(trace, devices);
+  std::vector<uint64_t> key = full_key(trace, end);
+  const uint64_t hash = full_hash(trace, end);
   std::shared_ptr<Entry> entry = find_entry(all, hash, key);
   if (!entry) entry = new_entry(all, hash, std::move(key), trace);
   all.compiled.wait(lock, [&] { return !entry->is_compiling; });
@@ -234,9 +242,15 @@ std::shared_ptr<const Program> find_program(at::ArrayRef<const Trace*> traces, a
 bool has_program(const Trace& trace, at::ArrayRef<XlaDevice*> devices) {
   Cache& all = cache();
   const std::lock_guard<std::mutex> lock(all.mutex);
-  const std::vector<uint64_t> key = full_key(trace, devices);
-  const auto entry = find_entry(all, full_hash(trace, key), key);
+  const std::vector<uint64_t> end = end_of_key(trace, devices);
+  const auto entry = find_entry(all, full_hash(trace, end), full_key(trace, end));
   return entry != nullptr && entry->program != nullptr;
+}
+
+bool may_have_program(const Trace& trace, at::ArrayRef<XlaDevice*> devices) {
+  Cache& all = cache();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  return all.entries.count(full_hash(trace, end_of_key(trace, devices))) > 0;
 }
 
 std::shared_ptr<const Program> last_program() {

@@ -33,6 +33,9 @@ std::shared_ptr<const Program> find_program(at::ArrayRef<const Trace*> traces, a
 /// Whether there is a program for a trace of all replicas, for any values of its numbers.
 bool has_program(const Trace& trace, at::ArrayRef<XlaDevice*> devices);
 
+/// Whether there may be a program for a trace of all replicas: it has the hash of one. Cheap.
+bool may_have_program(const Trace& trace, at::ArrayRef<XlaDevice*> devices);
+
 /// The last program that was executed; null before the first. For tests and benchmarks.
 LOCKSTEP_API std::shared_ptr<const Program> last_program();
 void set_last_program(std::shared_ptr<const Program> program);

@@ -3,6 +3,7 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/xla/engine/backward_thread.h"
 #include "lockstep/xla/engine/execute.h"
 
 namespace lockstep::xla {
@@ -40,8 +41,7 @@ ReplicaRun::~ReplicaRun() {
 }
 
 void ReplicaRun::finish() {
-  std::vector<PendingWork> works;
-  for (XlaDevice* device : devices_) works.emplace_back(*device);
+  std::vector<PendingWork> works = take_pending(devices_);
   execute_together(works);
   for (XlaDevice* device : devices_) {
     device->close_collectives();
@@ -50,6 +50,8 @@ void ReplicaRun::finish() {
 }
 
 void ReplicaRun::synchronize(int replica) {
+  // Others must not wait for this thread's backward pass: it waits for them.
+  if (is_backward_thread()) devices_[static_cast<size_t>(replica)]->forget_backward();
   std::unique_lock<std::mutex> lock(mutex_);
   const auto check_all_there = [&] {
     LOCKSTEP_CHECK_COLLECTIVE(left_ < 0, "[run] replica ", replica, " wants a value that needs all replicas, but ",
@@ -132,7 +134,7 @@ void ReplicaDevices::roll_back(const std::string& why) const {
 namespace {
 
 void execute_alone_or_together(XlaDevice& device) {
-  PendingWork work(device);
+  PendingWork work = std::move(take_pending({&device})[0]);
   const bool takes_part = device.run != nullptr && !device.open_collectives().empty();
   if (work.empty() && !takes_part) return;
   if (work.trace().needs_others || takes_part) {

@@ -26,10 +26,9 @@ Registry& registry() {
 thread_local uint64_t run_of_thread = 0;
 thread_local int user_function_depth = 0;
 
-/// Whether LibTorch computes a backward pass on the calling thread.
-bool is_backward_thread() { return torch::autograd::get_current_graph_task_exec_info() != nullptr; }
-
 }  // namespace
+
+bool is_backward_thread() { return torch::autograd::get_current_graph_task_exec_info() != nullptr; }
 
 RunThread::RunThread(uint64_t run) : before_(std::exchange(run_of_thread, run)) {}
 

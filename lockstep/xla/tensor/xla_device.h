@@ -80,6 +80,9 @@ class LOCKSTEP_API RunThread {
   uint64_t before_;
 };
 
+/// Whether LibTorch computes a backward pass on the calling thread.
+LOCKSTEP_API bool is_backward_thread();
+
 /// While it lives, the calling thread is in the user's function, whose reads of values are noted.
 class LOCKSTEP_API InUserFunction {
  public:
@@ -140,6 +143,11 @@ class LOCKSTEP_API XlaDevice {
     if (run.load(std::memory_order_relaxed) != nullptr) functions_.push_back(function);
   }
 
+  /// Whether a thread of LibTorch's backward passes has computed here.
+  bool has_backward() const { return has_backward_.load(std::memory_order_relaxed); }
+  void note_backward() { has_backward_.store(true, std::memory_order_relaxed); }
+  void forget_backward() { has_backward_.store(false, std::memory_order_relaxed); }
+
   /// The first function of LibTorch by which the user's function read a value in this run; empty if it read none.
   std::string first_read() const;
   void note_read(const char* function);
@@ -184,6 +192,7 @@ class LOCKSTEP_API XlaDevice {
   std::string first_read_;
   std::atomic<uint64_t> run_number_{0};
   std::atomic<uint64_t> num_rolled_back_{0};
+  std::atomic<bool> has_backward_{false};
   std::vector<const char*> functions_;
   std::vector<CollectiveNote> collectives_;
   std::vector<Value> open_collectives_;
