@@ -61,7 +61,7 @@ class PureTest : public ::testing::TestWithParam<NamedStrategy> {
   }
 
   PerReplica<torch::Tensor> rows(int call) const {
-    return split(named, torch::arange(8 * 3, kPureDoubles).view({8, 3}).add(call).sin());
+    return split(named, torch::arange(12 * 3, kPureDoubles).view({12, 3}).add(call).sin());
   }
 
   template <class T>

@@ -172,6 +172,10 @@ std::vector<at::Tensor> all_gather(const StrategyImpl& strategy, int replica, st
                                    int64_t axis, const CommunicationOptions& given) {
   given.validate();
   check_defined("all_gather", strategy, replica, tensors);
+  if (strategy.num_replicas_in_sync() == 1) {
+    for (at::Tensor& tensor : tensors) tensor = tensor.clone();
+    return tensors;
+  }
   for (const at::Tensor& tensor : tensors) {
     LOCKSTEP_CHECK_VALUE(tensor.dim() > 0, "[all_gather] scalars cannot be concatenated: rank=0; reshape them first");
     LOCKSTEP_CHECK_VALUE(axis >= -tensor.dim() && axis < tensor.dim(), "[all_gather] the axis must be in [",
