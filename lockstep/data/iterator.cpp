@@ -5,6 +5,7 @@
 #include <c10/util/StringUtil.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/transforms/sound_skip.h"
 
 namespace lockstep::data {
 
@@ -116,6 +117,7 @@ void ElementIterator::restore(const Position& position) {
   position.details.check_seed(*restored.iteration_.seed);
   if (position.details.seed) restored.iteration_.seed_was_used->store(true, std::memory_order_relaxed);
   restored.repeat(position.details);
+  const detail::SkipScope scope(detail::Skipped::Sound);  // behind the last one that has failed
   restored.taken_ += restored.iterator_->skip(position.taken - restored.taken_);
   LOCKSTEP_CHECK_VALUE(restored.taken_ == position.taken,
                        "[restore] the position is beyond the end of the dataset: ", "elements=", restored.taken_,

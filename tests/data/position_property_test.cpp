@@ -62,10 +62,7 @@ class RandomPipelines {
       case 12:
         return input.repeat(2);
       default:
-        return input.map(
-            [](int64_t i) { return i + torch::randint(0, 2, {1}).item<int64_t>(); },
-            {.num_threads =
-                 with_errors_ ? 1 : 2});  // threads also make elements that a shard skips, and meet their errors
+        return input.map([](int64_t i) { return i + torch::randint(0, 2, {1}).item<int64_t>(); }, {.num_threads = 2});
     }
   }
 
@@ -87,6 +84,22 @@ Texts rest_of_iterator(Iterator<int64_t>& iterator, size_t limit = kMostElements
     }
   }
   return texts;
+}
+
+/// Shards and the rest behind `skip` are parts of what `next` gives, errors included.
+void expect_exact_parts(uint64_t seed) {
+  const auto dataset = RandomPipelines(seed, /*with_errors=*/true).make();
+  SCOPED_TRACE(c10::str("seed ", seed, ": ", dataset.str()));
+  const Texts all = all_of(dataset, 1, kMostElements);
+  if (all.size() == kMostElements) return;
+  for (size_t index = 0; index < 3; ++index) {
+    Texts expected;
+    for (size_t i = index; i < all.size(); i += 3) expected.push_back(all[i]);
+    ASSERT_EQ(all_of(dataset.shard(3, static_cast<int64_t>(index)), 1, kMostElements), expected) << "shard " << index;
+  }
+  for (const int64_t count : {1, 3, 8, 20}) {
+    ASSERT_EQ(all_of(dataset.skip(count), 1, kMostElements), from(all, static_cast<size_t>(count))) << count;
+  }
 }
 
 /// Wherever an iterator stops, errors included, a restored one goes on with exactly the same.
@@ -114,6 +127,10 @@ TEST(PositionPropertyTest, PositionsOfRandomPipelinesAreExactAfterErrors) {
   for (uint64_t seed = 0; seed < 500 && !::testing::Test::HasFatalFailure(); ++seed) {
     expect_exact_positions(seed, /*with_errors=*/true);
   }
+}
+
+TEST(PositionPropertyTest, PartsOfRandomPipelinesAreExactWithErrors) {
+  for (uint64_t seed = 0; seed < 500 && !::testing::Test::HasFatalFailure(); ++seed) expect_exact_parts(seed);
 }
 
 }  // namespace

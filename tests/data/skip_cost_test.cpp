@@ -152,13 +152,5 @@ TEST(SkipCostTest, CombinedDatasetsSkipExactly) {
   }
 }
 
-TEST(SkipCostTest, AShuffleThatFailsToFillItsBufferStaysUsable) {
-  const auto bad = failing(40, {30}).shuffle(8, {.seed = 1});
-  const auto iterator = detail::node_of(bad)->iterator({});
-  EXPECT_EQ(message_of([&] { iterator->skip(24); }), "bad element");
-  const Texts rest = rest_of(*iterator);
-  for (const std::string& text : rest) EXPECT_FALSE(text.empty());
-}
-
 }  // namespace
 }  // namespace lockstep::data

@@ -4,6 +4,8 @@
 #include <exception>
 #include <utility>
 
+#include "lockstep/data/transforms/sound_skip.h"
+
 namespace lockstep::data::detail {
 namespace {
 
@@ -17,7 +19,7 @@ NodePtr without_order(NodePtr node) {
 }  // namespace
 
 ElementCounter::ElementCounter(NodePtr node, const Iteration& iteration)
-    : node_(without_order(std::move(node))), iteration_(iteration) {}
+    : node_(without_order(std::move(node))), iteration_(iteration), has_failed_(errors_change_size(*node_)) {}
 
 std::optional<int64_t> ElementCounter::up_to(int64_t limit) {
   if (has_failed_) return std::nullopt;
@@ -35,6 +37,7 @@ std::optional<int64_t> ElementCounter::up_to(int64_t limit) {
 int64_t ElementCounter::count(int64_t limit) {
   if (ended_ || counted_ >= limit) return std::min(counted_, limit);
   if (!ahead_) ahead_ = node_->iterator(iteration_);
+  const SkipScope scope(Skipped::Unknown);  // others than those that the caller skips
   counted_ += ahead_->skip(limit - counted_);
   ended_ = counted_ < limit;
   if (ended_) ahead_.reset();

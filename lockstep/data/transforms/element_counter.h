@@ -14,8 +14,8 @@ class ElementCounter {
  public:
   ElementCounter(NodePtr node, const Iteration& iteration);
 
-  /// Returns the number of elements, or `limit` if there are more. Nothing where counting would have side effects, or
-  /// where an element has failed: it may count or not.
+  /// Returns the number of elements, or `limit` if there are more. Nothing where counting would have side effects,
+  /// where errors change the number, or where an element has failed.
   std::optional<int64_t> up_to(int64_t limit);
 
   /// Returns the result of `read`, which reads elements of the iterator; notes an exception.
@@ -37,7 +37,8 @@ class ElementCounter {
   std::unique_ptr<NodeIterator> ahead_;
   int64_t counted_ = 0;
   bool ended_ = false;
-  bool has_failed_ = false;
+  /// Whether an element has failed, or errors change the number of elements.
+  bool has_failed_;
 };
 
 }  // namespace lockstep::data::detail

@@ -3,6 +3,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/transforms.h"
+#include "lockstep/data/transforms/sound_skip.h"
 
 namespace lockstep::data::detail {
 namespace {
@@ -11,7 +12,9 @@ class RepeatIterator final : public NodeIterator {
  public:
   RepeatIterator(NodePtr input, int64_t count, const Iteration& iteration)
       : input_(std::move(input)), count_(count), iteration_(iteration) {
-    if (input_->is_replayable()) epoch_size_ = input_->cardinality().size();
+    if (!input_->is_replayable()) return;
+    epoch_size_ = input_->cardinality().size();
+    errors_change_size_ = errors_change_size(*input_);
   }
 
   bool next(Element& element) override {
@@ -57,6 +60,7 @@ class RepeatIterator final : public NodeIterator {
 
   /// Skips epochs of known length without opening them.
   int64_t skip_epochs(int64_t count) {
+    if (errors_change_size_ && SkipScope::current() != Skipped::Sound) return 0;
     if (!epoch_size_ || *epoch_size_ == 0 || ended_) return 0;
     int64_t epochs = count / *epoch_size_;
     if (count_ >= 0) epochs = std::min(epochs, count_ - epoch_);
@@ -68,6 +72,7 @@ class RepeatIterator final : public NodeIterator {
   int64_t count_;
   Iteration iteration_;
   std::optional<int64_t> epoch_size_;
+  bool errors_change_size_ = false;
   int64_t epoch_ = 0;
   std::unique_ptr<NodeIterator> current_;
   bool is_empty_ = true;

@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <exception>
 #include <limits>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/transforms.h"
+#include "lockstep/data/transforms/sound_skip.h"
 
 namespace lockstep::data::detail {
 namespace {
@@ -16,7 +18,7 @@ class ShardIterator final : public NodeIterator {
   bool next(Element& element) override {
     if (ended_) return false;
     const int64_t gap = std::exchange(gap_, num_shards_ - 1);
-    const int64_t passed = gap > 0 ? input_->skip(gap) : 0;
+    const int64_t passed = gap > 0 ? skip_all(gap) : 0;
     if (passed < gap || !input_->next(element)) {
       ended_ = true;
       if (std::exchange(check_, ShardCheck::None) == ShardCheck::NonEmpty && passed > 0) fail_too_few(passed);
@@ -29,12 +31,17 @@ class ShardIterator final : public NodeIterator {
   int64_t skip(int64_t count) override {
     if (check_ == ShardCheck::NonEmpty && count > 0) {
       Element first;
-      return next(first) ? 1 + skip(count - 1) : 0;
+      try {
+        if (!next(first)) return 0;
+      } catch (const std::exception&) {
+        if (ended_) throw;  // too few elements
+      }
+      return 1 + skip(count - 1);
     }
     if (ended_ || count <= 0) return 0;
     const int64_t kept = std::min(count, std::numeric_limits<int64_t>::max() / num_shards_ - 1);
     const int64_t wanted = gap_ + (kept - 1) * num_shards_ + 1;
-    const int64_t passed = input_->skip(wanted);
+    const int64_t passed = skip_all(wanted);
     ended_ = passed < wanted;
     const int64_t skipped = passed > gap_ ? (passed - gap_ - 1) / num_shards_ + 1 : 0;
     gap_ = num_shards_ - 1;
@@ -42,10 +49,17 @@ class ShardIterator final : public NodeIterator {
   }
 
  private:
+  /// Skips elements of all shards.
+  int64_t skip_all(int64_t count) {
+    const bool sound = SkipScope::current() == Skipped::Sound;
+    const SkipScope scope(!sound ? Skipped::Unknown : num_shards_ > 1 ? Skipped::SoundInShard : Skipped::Sound);
+    return input_->skip(count);
+  }
+
   /// After the first element of this shard: checks that every later shard has an element, too.
   void check_others() {
     const int64_t others = num_shards_ - index_ - 1;
-    const int64_t found = others > 0 ? input_->skip(others) : 0;
+    const int64_t found = others > 0 ? skip_all(others) : 0;
     ended_ = found < others;
     gap_ = index_;
     if (found < others) fail_too_few(index_ + 1 + found);

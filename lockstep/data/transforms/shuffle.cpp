@@ -1,6 +1,9 @@
 #include <algorithm>
+#include <exception>
 #include <limits>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/element/private_memory.h"
@@ -17,7 +20,7 @@ constexpr size_t kCacheLine = 64;
 constexpr int64_t kNoEnd = std::numeric_limits<int64_t>::max() / 4;
 
 /// Fills the buffer, then draws a slot, returns its element and refills the slot; after the end of the input the last
-/// element moves to the slot instead.
+/// element moves to the slot instead. An element that fails has a slot, too; it is thrown when the slot is drawn.
 class ShuffleIterator final : public NodeIterator {
  public:
   ShuffleIterator(const NodePtr& input, int64_t buffer_size, uint64_t seed, const Iteration& iteration)
@@ -34,6 +37,7 @@ class ShuffleIterator final : public NodeIterator {
     if (buffer_.empty()) return false;
     hole_ = random_.below(buffer_.size());
     has_hole_ = true;
+    if (!errors_.empty()) throw_error(hole_);
     element = std::move(buffer_[hole_]);
     prefetch_next();
     return true;
@@ -59,25 +63,39 @@ class ShuffleIterator final : public NodeIterator {
   /// Fills the buffer as far as there are elements.
   void top_up() {
     if (has_hole_) {
-      if (read(buffer_[hole_])) {
+      if (read(hole_)) {
         has_hole_ = false;
         return;
       }
-      if (hole_ + 1 < buffer_.size()) std::swap(buffer_[hole_], buffer_.back());
-      buffer_.pop_back();
+      move_last_to(hole_);
       has_hole_ = false;
     }
     while (!input_ended_ && buffer_.size() < capacity_) {
       buffer_.emplace_back();
-      bool found = false;
-      try {
-        found = read(buffer_.back());
-      } catch (...) {
-        buffer_.pop_back();
-        throw;
-      }
-      if (!found) buffer_.pop_back();
+      if (!read(buffer_.size() - 1)) buffer_.pop_back();
     }
+  }
+
+  /// Moves the last element to a slot that has none.
+  void move_last_to(size_t slot) {
+    const size_t last = buffer_.size() - 1;
+    if (slot < last) {
+      std::swap(buffer_[slot], buffer_.back());
+      if (!errors_.empty()) move_error(last, slot);
+    }
+    buffer_.pop_back();
+  }
+
+  void move_error(size_t from, size_t to) {
+    auto error = errors_.extract(from);
+    if (error.empty()) return;
+    error.key() = to;
+    errors_.insert(std::move(error));
+  }
+
+  void throw_error(size_t slot) {
+    const auto error = errors_.extract(slot);
+    if (!error.empty()) std::rethrow_exception(error.mapped());
   }
 
   /// Prefetches the slot that will be drawn next into the processor's cache, as the buffer is often larger than the
@@ -88,15 +106,18 @@ class ShuffleIterator final : public NodeIterator {
     for (size_t offset = 0; offset < sizeof(Element); offset += kCacheLine) __builtin_prefetch(place + offset);
   }
 
-  bool read(Element& element) {
+  /// Reads the next element, or its exception, into a slot; false at the end.
+  bool read(size_t slot) {
     if (input_ended_) return false;
-    ++taken_;  // before the call: an element that throws counts, too
-    input_ended_ = !counter_.watched([&] { return input_->next(element); });
-    if (input_ended_) {
-      --taken_;
-      return false;
+    try {
+      input_ended_ = !input_->next(buffer_[slot]);
+      if (input_ended_) return false;
+      release_excess(buffer_[slot]);
+    } catch (...) {
+      buffer_[slot].clear();
+      errors_[slot] = std::current_exception();
     }
-    release_excess(element);
+    ++taken_;
     return true;
   }
 
@@ -138,26 +159,25 @@ class ShuffleIterator final : public NodeIterator {
   /// input are skipped. The empty slot gets none.
   void fetch(const std::vector<int64_t>& places, int64_t read) {
     std::vector<Element> buffer(places.size());
+    std::unordered_map<size_t, std::exception_ptr> errors;
     std::vector<std::pair<int64_t, size_t>> wanted;
     for (size_t i = 0; i < places.size(); ++i) {
       if (has_hole_ && i == hole_) continue;
       if (places[i] < 0) {
-        buffer[i] = std::move(buffer_[static_cast<size_t>(~places[i])]);
+        const auto slot = static_cast<size_t>(~places[i]);
+        buffer[i] = std::move(buffer_[slot]);
+        if (const auto error = errors_.find(slot); error != errors_.end()) errors[i] = error->second;
       } else {
         wanted.emplace_back(places[i], i);
       }
     }
     std::sort(wanted.begin(), wanted.end());
     buffer_ = std::move(buffer);
+    errors_ = std::move(errors);
     const int64_t before = taken_;
-    for (size_t i = 0; i < wanted.size(); ++i) {
-      try {
-        skip_to(before + wanted[i].first);
-        LOCKSTEP_CHECK_DATA(this->read(buffer_[wanted[i].second]), kEndedEarly);
-      } catch (...) {
-        drop_unread(wanted, i);
-        throw;
-      }
+    for (const auto& [number, slot] : wanted) {
+      skip_to(before + number);
+      if (!this->read(slot)) fail_ended_early();
     }
     skip_to(before + read);
   }
@@ -165,32 +185,28 @@ class ShuffleIterator final : public NodeIterator {
   /// Skips elements of the input up to number `position`.
   void skip_to(int64_t position) {
     if (position <= taken_) return;
-    taken_ += counter_.watched([&] { return input_->skip(position - taken_); });
-    LOCKSTEP_CHECK_DATA(taken_ == position, kEndedEarly);
+    taken_ += input_->skip(position - taken_);
+    if (taken_ != position) fail_ended_early();
   }
 
-  /// After an exception of the input: removes the slots that have no element, those of `wanted` from `first` on.
-  void drop_unread(const std::vector<std::pair<int64_t, size_t>>& wanted, size_t first) {
-    std::vector<bool> has_element(buffer_.size(), true);
-    if (std::exchange(has_hole_, false)) has_element[hole_] = false;
-    for (size_t i = first; i < wanted.size(); ++i) has_element[wanted[i].second] = false;
-    size_t kept = 0;
-    for (size_t i = 0; i < buffer_.size(); ++i) {
-      if (!has_element[i]) continue;
-      if (kept != i) buffer_[kept] = std::move(buffer_[i]);
-      ++kept;
-    }
-    buffer_.resize(kept);
+  /// What is in the buffer is lost: slots have no elements.
+  [[noreturn]] void fail_ended_early() {
+    buffer_.clear();
+    errors_.clear();
+    has_hole_ = false;
+    input_ended_ = true;
+    LOCKSTEP_THROW(DataError,
+                   "[shuffle] the dataset has ended before the elements that were counted; do not change files while "
+                   "they are read");
   }
-
-  static constexpr const char* kEndedEarly =
-      "[shuffle] the dataset has ended before the elements that were counted; do not change files while they are read";
 
   std::unique_ptr<NodeIterator> input_;
   ElementCounter counter_;
   size_t capacity_;
   SmallRandom random_;
   std::vector<Element> buffer_;
+  /// The exceptions of slots whose elements have failed.
+  std::unordered_map<size_t, std::exception_ptr> errors_;
   /// The slot of the last returned element; the next call refills it.
   size_t hole_ = 0;
   bool has_hole_ = false;

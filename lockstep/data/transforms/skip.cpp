@@ -3,6 +3,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/transforms.h"
+#include "lockstep/data/transforms/sound_skip.h"
 
 namespace lockstep::data::detail {
 namespace {
@@ -19,6 +20,7 @@ class SkipIterator final : public NodeIterator {
   bool start() {
     if (pending_ == 0) return !ended_;
     const int64_t count = std::exchange(pending_, 0);
+    const SkipScope scope(Skipped::Unknown);
     ended_ = input_->skip(count) < count;
     return !ended_;
   }

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/bounded_queue.h"
 #include "lockstep/base/error.h"
+#include "lockstep/data/transforms/sound_skip.h"
 #include "lockstep/device/placement.h"
 #include "lockstep/device/thread_share.h"
 #include "lockstep/device/upload.h"
@@ -94,8 +95,9 @@ class StepIterator::Feeder {
     thread_.join();
   }
 
-  /// Before the first `next`.
+  /// Before the first `next`: skips steps that have been read before.
   int64_t skip(int64_t count) {
+    const data::detail::SkipScope scope(data::detail::Skipped::Sound);
     int64_t skipped = 0;
     for (StepReader& reader : readers_) skipped = std::max(skipped, reader.skip(count));
     return skipped;

@@ -8,17 +8,19 @@
 #include "lockstep/data/transforms.h"
 #include "lockstep/data/transforms/batching/assemble.h"
 #include "lockstep/data/transforms/batching/batching_node.h"
+#include "lockstep/data/transforms/sound_skip.h"
 
 namespace lockstep::data::detail {
 namespace {
 
 class BatchIterator final : public NodeIterator {
  public:
-  BatchIterator(std::unique_ptr<NodeIterator> input, int64_t size, BatchOptions options, bool pin_memory)
-      : input_(std::move(input)),
+  BatchIterator(const NodePtr& input, int64_t size, BatchOptions options, const Iteration& iteration)
+      : input_(input->iterator(iteration)),
+        may_fail_(may_fail(*input)),
         size_(size),
         options_(options),
-        assembler_({.capacity = size, .pin_memory = pin_memory, .operation = "batch"}) {}
+        assembler_({.capacity = size, .pin_memory = iteration.pin_memory, .operation = "batch"}) {}
 
   bool next(Element& batch) override {
     assembler_.throw_error();
@@ -30,6 +32,8 @@ class BatchIterator final : public NodeIterator {
   }
 
   int64_t skip(int64_t count) override {
+    // An element that fails is an error, and its row is missing: only `next` can count.
+    if (may_fail_ && SkipScope::current() != Skipped::Sound) return NodeIterator::skip(count);
     // After an error in the middle of a batch.
     if (assembler_.size() > 0 || assembler_.has_misfits() || next_ < end_ || error_) return NodeIterator::skip(count);
     count = std::min(count, std::numeric_limits<int64_t>::max() / size_);
@@ -78,6 +82,7 @@ class BatchIterator final : public NodeIterator {
   }
 
   std::unique_ptr<NodeIterator> input_;
+  bool may_fail_;
   int64_t size_;
   BatchOptions options_;
   BatchAssembler assembler_;
@@ -99,7 +104,7 @@ class BatchNode final : public BatchingNode {
     return make_node<BatchNode>(std::move(inputs[0]), size(), options_);
   }
   std::unique_ptr<NodeIterator> iterator(const Iteration& iteration) const override {
-    return std::make_unique<BatchIterator>(input()->iterator(iteration), size(), options_, iteration.pin_memory);
+    return std::make_unique<BatchIterator>(input(), size(), options_, iteration);
   }
   ElementSpec spec() const override {
     return input()->spec().map_leaves([&](LeafSpec leaf) {

@@ -7,6 +7,7 @@
 #include "lockstep/data/transforms/batching/batching_node.h"
 #include "lockstep/data/transforms/batching/matching_elements.h"
 #include "lockstep/data/transforms/batching/padding.h"
+#include "lockstep/data/transforms/sound_skip.h"
 
 namespace lockstep::data::detail {
 namespace {
@@ -31,7 +32,8 @@ class PaddedBatchIterator final : public NodeIterator {
 
   int64_t skip(int64_t count) override {
     if (count <= 0) return 0;
-    if (elements_.has_misfits()) return NodeIterator::skip(count);
+    // Any element may fail, at least for its shape, and is then missing in the batch: only `next` can count.
+    if (SkipScope::current() != Skipped::Sound || elements_.has_misfits()) return NodeIterator::skip(count);
     const int64_t most = std::min(count, std::numeric_limits<int64_t>::max() / size_);
     const int64_t rows = elements_.size() + input_->skip(most * size_ - elements_.size());
     elements_.take();

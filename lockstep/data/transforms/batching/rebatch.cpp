@@ -6,6 +6,7 @@
 #include "lockstep/data/transforms.h"
 #include "lockstep/data/transforms/batching/row_stream.h"
 #include "lockstep/data/transforms/batching/rows.h"
+#include "lockstep/data/transforms/sound_skip.h"
 
 namespace lockstep::data::detail {
 namespace {
@@ -36,6 +37,8 @@ class RebatchIterator final : public NodeIterator {
 
   int64_t skip(int64_t count) override {
     if (ended_ || count <= 0) return 0;
+    // A batch that fails is an error in place of any number of rows: only `next` can count.
+    if (stream_.may_fail() && SkipScope::current() != Skipped::Sound) return NodeIterator::skip(count);
     int64_t wanted = 0;
     for (int64_t i = 0; i < count && wanted < kEnough; ++i) wanted += size_after(i);
     int64_t rows = collected_ + stream_.skip(wanted - collected_);

@@ -26,7 +26,10 @@ class RowStream {
   int64_t num_read() const { return num_read_; }
 
   /// Skips up to `count` rows and returns how many there were. Batches of a known size are skipped without making them.
+  /// A batch that fails counts as one row.
   int64_t skip(int64_t count);
+  /// Whether a batch may fail.
+  bool may_fail() const { return may_fail_; }
 
  private:
   /// Reads the next batch, or returns false at the end.
@@ -37,6 +40,7 @@ class RowStream {
   Iteration iteration_;
   std::unique_ptr<NodeIterator> input_;
   const char* operation_;
+  bool may_fail_;
   /// The size of batches, if all but the last one are sure to have it; nothing after an exception.
   std::optional<int64_t> uniform_size_;
   Element batch_;

@@ -1,12 +1,16 @@
 #include <algorithm>
+#include <exception>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/transforms.h"
 #include "lockstep/data/transforms/batching/rows.h"
+#include "lockstep/data/transforms/sound_skip.h"
 
 namespace lockstep::data::detail {
 namespace {
 
+/// All parts of a batch that fails are errors: workers that take different parts of the batches fail in the same step.
 class SplitIterator final : public NodeIterator {
  public:
   SplitIterator(std::unique_ptr<NodeIterator> input, int64_t parts)
@@ -14,6 +18,10 @@ class SplitIterator final : public NodeIterator {
 
   bool next(Element& element) override {
     if (part_ == parts_ && !read_batch()) return false;
+    if (error_) {
+      ++part_;
+      std::rethrow_exception(error_);
+    }
     const int64_t size = (rows_ + parts_ - 1) / parts_;
     const int64_t start = std::min(size * part_, rows_);
     ++part_;
@@ -26,7 +34,7 @@ class SplitIterator final : public NodeIterator {
     int64_t skipped = std::min(count, parts_ - part_);
     part_ += skipped;
     const int64_t batches = (count - skipped) / parts_;
-    const int64_t passed = batches > 0 ? input_->skip(batches) : 0;
+    const int64_t passed = batches > 0 ? skip_batches(batches) : 0;
     skipped += passed * parts_;
     if (skipped < count && passed == batches && read_batch()) {
       part_ = count - skipped;
@@ -37,10 +45,22 @@ class SplitIterator final : public NodeIterator {
 
  private:
   bool read_batch() {
-    if (!input_->next(batch_)) return false;
-    rows_ = num_rows(batch_, "split");
+    error_ = nullptr;
+    try {
+      if (!input_->next(batch_)) return false;
+      rows_ = num_rows(batch_, "split");
+    } catch (...) {
+      error_ = std::current_exception();
+    }
     part_ = 0;
     return true;
+  }
+
+  int64_t skip_batches(int64_t count) {
+    // Every shard has a part of every batch.
+    const bool sound = SkipScope::current() != Skipped::Unknown;
+    const SkipScope scope(sound ? Skipped::Sound : Skipped::Unknown);
+    return input_->skip(count);
   }
 
   std::unique_ptr<NodeIterator> input_;
@@ -49,6 +69,8 @@ class SplitIterator final : public NodeIterator {
   int64_t part_;
   Element batch_;
   int64_t rows_ = 0;
+  /// The exception of the batch.
+  std::exception_ptr error_;
 };
 
 class SplitNode final : public UnaryNode {

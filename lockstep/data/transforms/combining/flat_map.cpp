@@ -1,6 +1,7 @@
 #include <exception>
 
 #include "lockstep/data/transforms/combining/expand.h"
+#include "lockstep/data/transforms/sound_skip.h"
 
 namespace lockstep::data::detail {
 namespace {
@@ -41,7 +42,7 @@ class FlatMapIterator final : public NodeIterator {
     Iteration iteration;
     const NodePtr dataset = input_.next_dataset(iteration);
     if (!dataset) return false;
-    const auto size = dataset->cardinality().size();
+    const auto size = size_to_skip(*dataset);
     if (size && *size <= count - skipped) {
       skipped += *size;
     } else {

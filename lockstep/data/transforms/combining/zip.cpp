@@ -59,8 +59,16 @@ class ZipIterator final : public NodeIterator {
   int64_t skip(int64_t count) override {
     if (ended_) return 0;
     int64_t skipped = count;
-    for (const auto& input : inputs_) skipped = std::min(skipped, input->skip(count));
+    std::exception_ptr error;
+    for (const auto& input : inputs_) {
+      try {
+        skipped = std::min(skipped, input->skip(count));
+      } catch (...) {  // the inputs stay aligned
+        if (!error) error = std::current_exception();
+      }
+    }
     ended_ = skipped < count;
+    if (error) std::rethrow_exception(error);
     return skipped;
   }
 
