@@ -40,6 +40,9 @@ struct LOCKSTEP_API Iteration {
   uint64_t pipeline = 0;
   /// Set to true when random numbers are made from `seed`, if it is not null.
   std::shared_ptr<std::atomic<bool>> seed_was_used = nullptr;
+  /// Whether elements are only counted or looked at, by a second iterator: errors are neither counted nor logged, and
+  /// no cache is filled.
+  bool is_silent = false;
 
   /// Returns the parameters of the nested iteration number `index`; those of number 0 are these.
   Iteration nested(uint64_t index) const;
@@ -89,6 +92,16 @@ enum class Role {
   Opaque,
 };
 
+/// Whether a node's elements are parts of batches that nothing else holds: they share memory with each other only.
+enum class BatchDivision {
+  /// No, or not known.
+  None,
+  /// Any numbers of rows.
+  Rows,
+  /// Each batch gives the same number of parts. All of them are errors where the batch fails.
+  Parts,
+};
+
 class LOCKSTEP_API Node : public std::enable_shared_from_this<Node> {
  public:
   virtual ~Node();
@@ -114,6 +127,8 @@ class LOCKSTEP_API Node : public std::enable_shared_from_this<Node> {
 
   /// The size that every batch but the last one is certain to have: rows can then be skipped without making them.
   virtual std::optional<int64_t> uniform_batch_size() const { return std::nullopt; }
+
+  virtual BatchDivision batch_division() const { return BatchDivision::None; }
 
   /// Whether it checks the number of elements. Such a node is dropped where workers read a part of the files.
   virtual bool asserts_cardinality() const { return false; }

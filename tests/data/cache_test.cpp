@@ -180,5 +180,18 @@ TEST_F(CacheTest, AFolderThatIsNotThereIsAnError) {
   EXPECT_THAT(message_of([&] { range(3).cache(folder_ / "none" / "cache").collect(); }), HasSubstr("[cache]"));
 }
 
+// What looks at the first elements does not decide which random numbers are stored.
+TEST_F(CacheTest, CachedViewsStayIndependentAfterTheirSpecsAreKnown) {
+  const auto ds = range(30);
+  const auto view = [&] {
+    return ds.map([](int64_t) { return at::rand({1}); }).cache().map([](const at::Tensor& x) { return x * 1; });
+  };
+  const auto pairs = zip(view(), view());
+  pairs.element_spec();
+  int64_t equal = 0;
+  for (const auto& [a, b] : pairs) equal += at::equal(a, b);
+  EXPECT_EQ(equal, 0);
+}
+
 }  // namespace
 }  // namespace lockstep::data

@@ -232,5 +232,17 @@ TEST(IgnoreErrorsTest, WorksBetweenThreads) {
   EXPECT_EQ(texts.size(), 40U * 4 - 32U);
 }
 
+// A shard of a shuffle counts the elements ahead, and specs look at the first ones.
+TEST(IgnoreErrorsTest, ErrorsAreCountedOnce) {
+  const auto count = std::make_shared<std::atomic<int64_t>>(0);
+  const auto records = failing(40, {1, 20}).ignore_errors({.log = false, .count = count});
+  EXPECT_EQ(all_of(records.shuffle(8, {.seed = 1}).shard(4, 1)).size(), 10U);
+  EXPECT_EQ(*count, 2);
+  *count = 0;
+  const auto mapped = records.map([](int64_t i) { return at::full({2}, i); });
+  mapped.element_spec();
+  EXPECT_EQ(*count, 0);
+}
+
 }  // namespace
 }  // namespace lockstep::data

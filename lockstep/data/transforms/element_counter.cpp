@@ -19,7 +19,10 @@ NodePtr without_order(NodePtr node) {
 }  // namespace
 
 ElementCounter::ElementCounter(NodePtr node, const Iteration& iteration)
-    : node_(without_order(std::move(node))), iteration_(iteration), has_failed_(errors_change_size(*node_)) {}
+    : node_(without_order(std::move(node))), iteration_(iteration), has_failed_(errors_change_size(*node_)) {
+  iteration_.is_silent = true;
+  iteration_.seed_was_used = nullptr;
+}
 
 std::optional<int64_t> ElementCounter::up_to(int64_t limit) {
   if (has_failed_) return std::nullopt;

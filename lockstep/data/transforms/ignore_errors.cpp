@@ -32,7 +32,11 @@ std::string text_of_error(const std::exception& error) {
 class IgnoreErrorsIterator final : public NodeIterator {
  public:
   IgnoreErrorsIterator(const NodePtr& input, const IgnoreErrorsOptions& options, const Iteration& iteration)
-      : input_(input->iterator(iteration)), options_(options), pipeline_(describe(*input)) {}
+      : input_(input->iterator(iteration)), options_(options), pipeline_(describe(*input)) {
+    if (!iteration.is_silent) return;
+    options_.count = nullptr;
+    options_.log = false;
+  }
   ~IgnoreErrorsIterator() override { report(); }
 
   bool next(Element& element) override {

@@ -92,7 +92,7 @@ class MapNode final : public UnaryNode {
   /// rows of the input is unknown, that of the result is unknown, too.
   ElementSpec probe() const {
     MapFunction fn(fn_, FunctionRandom());
-    const auto elements = without_shuffles(input())->iterator({});
+    const auto elements = without_shuffles(input())->iterator({.is_silent = true});
     Element in;
     Element out;
     std::optional<ElementSpec> seen;

@@ -5,11 +5,17 @@
 #include <ATen/ATen.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/element/private_memory.h"
 #include "lockstep/data/transforms/batching/rows.h"
 #include "lockstep/device/device_scope.h"
 
 namespace lockstep::detail {
 namespace {
+
+data::BatchDivision division_of(const data::NodePtr& node) {
+  const bool hands_on = node->role() == data::Role::Trailing || node->role() == data::Role::Shard;
+  return hands_on ? division_of(node->input()) : node->batch_division();
+}
 
 /// Returns a batch of no rows like `batch`, in memory of its own, or nothing if the element is not a batch.
 std::optional<data::Element> without_rows(const data::Element& batch) {
@@ -56,7 +62,7 @@ bool Step::has_data() const {
 bool Step::is_complete() const { return std::all_of(elements.begin(), elements.end(), has_rows); }
 
 StepReader::StepReader(const InputPipeline& pipeline, const data::Iteration& iteration)
-    : num_replicas_(pipeline.devices.size()), device_(pipeline.is_placed ? pipeline.names.at(0) : "") {
+    : num_replicas_(pipeline.devices.size()), division_(division_of(pipeline.node)), device_(pipeline.is_placed ? pipeline.names.at(0) : "") {
   std::optional<DeviceScope> scope;
   if (!device_.empty()) scope.emplace(device_);
   data::Iteration own = iteration;
@@ -70,12 +76,25 @@ void StepReader::prepare() {
   if (!device_.empty()) scope.emplace(device_);
   while (prepared_.size() < num_replicas_) {
     data::Element element;
-    if (iterator_->next(element)) {
+    if (next(element)) {
       prepared_.emplace_back(std::move(element));
     } else {
       prepared_.emplace_back();
     }
   }
+}
+
+bool StepReader::next(data::Element& element) {
+  try {
+    if (!iterator_->next(element)) return false;
+  } catch (...) {
+    // A batch that fails is one error, not one of each part.
+    if (division_ == data::BatchDivision::Parts) iterator_->skip(static_cast<int64_t>(num_replicas_) - 1);
+    throw;
+  }
+  // Replicas may write to their batches.
+  if (division_ == data::BatchDivision::None) data::detail::own_tensors(element);
+  return true;
 }
 
 void StepReader::read(Step& step) {

@@ -75,8 +75,11 @@ class LOCKSTEP_API StepReader {
   int64_t skip(int64_t count);
 
  private:
+  bool next(data::Element& element);
+
   std::unique_ptr<data::NodeIterator> iterator_;
   size_t num_replicas_;
+  data::BatchDivision division_;
   /// The device that is current while elements are made; empty for the caller's.
   std::string device_;
   std::vector<std::optional<data::Element>> prepared_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <memory>
 #include <string>
@@ -71,7 +72,7 @@ class LOCKSTEP_API TarSampleReader {
 
   /// Stores the next sample in `sample` and returns true, or returns false at the end.
   /// Throws DataError as TarReader does, and where a sample has two files of one extension; the next call continues
-  /// behind that sample. A sample in which the archive is damaged is left out.
+  /// behind that sample. A sample in which the archive is damaged is left out, and so is one behind which no name can be read.
   bool next(TarSample& sample);
 
   /// Skips `count` samples and returns how many there were, fewer at the end only. Errors are not thrown and count as
@@ -80,6 +81,7 @@ class LOCKSTEP_API TarSampleReader {
 
  private:
   bool read_entry();
+  bool goes_on(const std::string& key);
 
   TarReader reader_;
   TarEntry entry_;
@@ -87,6 +89,8 @@ class LOCKSTEP_API TarSampleReader {
   std::string extension_;
   /// Whether `entry_` is the first file of the next sample.
   bool pending_ = false;
+  /// The exception of the file behind the last sample.
+  std::exception_ptr error_;
 };
 
 enum class TarCompression {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -29,9 +30,24 @@ TarSampleReader::TarSampleReader(TarReader reader) : reader_(std::move(reader)) 
 
 // Reads the next file that belongs to a sample.
 bool TarSampleReader::read_entry() {
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   pending_ = false;
   while (!pending_ && reader_.next(entry_)) pending_ = split_name(entry_.name, key_, extension_);
   return pending_;
+}
+
+// Whether the next file belongs to the sample. An error behind a complete sample is kept for the next call.
+bool TarSampleReader::goes_on(const std::string& key) {
+  entry_.name.clear();
+  try {
+    return read_entry() && key_ == key;
+  } catch (const std::exception&) {
+    // The name is known where the contents are damaged.
+    const bool is_of_another = split_name(entry_.name, key_, extension_) && key_ != key;
+    if (!is_of_another) throw;
+    error_ = std::current_exception();
+    return false;
+  }
 }
 
 bool TarSampleReader::next(TarSample& sample) {
@@ -45,7 +61,7 @@ bool TarSampleReader::next(TarSample& sample) {
       damage = c10::str("[tar] a sample must have one file of a kind: key=\"", key_, "\", kind=\"", extension_,
                         "\", offset=", entry_.offset);
     }
-  } while (read_entry() && key_ == sample.key);
+  } while (goes_on(sample.key));
   LOCKSTEP_CHECK_DATA(damage.empty(), damage);
   return true;
 }

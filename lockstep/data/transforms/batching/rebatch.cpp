@@ -14,7 +14,7 @@ namespace {
 class RebatchIterator final : public NodeIterator {
  public:
   RebatchIterator(NodePtr input, std::vector<int64_t> sizes, BatchOptions options, const Iteration& iteration)
-      : node_(std::move(input)), stream_(node_, iteration, "rebatch"), sizes_(std::move(sizes)), options_(options) {}
+      : node_(std::move(input)), stream_(node_, iteration, "rebatch", RowMemory::Own), sizes_(std::move(sizes)), options_(options) {}
 
   bool next(Element& element) override {
     if (ended_) return false;
@@ -118,6 +118,7 @@ class RebatchNode final : public UnaryNode {
   std::unique_ptr<NodeIterator> iterator(const Iteration& iteration) const override {
     return std::make_unique<RebatchIterator>(input(), sizes_, options_, iteration);
   }
+  BatchDivision batch_division() const override { return BatchDivision::Rows; }
   ElementSpec spec() const override {
     const int64_t size = sizes_.front();
     const bool all_equal = std::all_of(sizes_.begin(), sizes_.end(), [&](int64_t each) { return each == size; });

@@ -4,13 +4,14 @@
 #include <exception>
 #include <utility>
 
+#include "lockstep/data/element/private_memory.h"
 #include "lockstep/data/transforms/batching/rows.h"
 #include "lockstep/data/transforms/sound_skip.h"
 
 namespace lockstep::data::detail {
 
-RowStream::RowStream(NodePtr input, const Iteration& iteration, const char* operation)
-    : node_(std::move(input)), iteration_(iteration), input_(node_->iterator(iteration)), operation_(operation), may_fail_(detail::may_fail(*node_)) {
+RowStream::RowStream(NodePtr input, const Iteration& iteration, const char* operation, RowMemory memory)
+    : node_(std::move(input)), iteration_(iteration), input_(node_->iterator(iteration)), operation_(operation), memory_(memory), may_fail_(detail::may_fail(*node_)) {
   if (node_->is_replayable()) uniform_size_ = node_->uniform_batch_size();
 }
 
@@ -28,6 +29,7 @@ bool RowStream::read(Element& batch) {
   // Until the call has returned: after an exception, batches cannot be counted any more.
   const std::optional<int64_t> uniform_size = std::exchange(uniform_size_, std::nullopt);
   const bool found = input_->next(batch);
+  if (found && memory_ == RowMemory::Own) own_tensors(batch);
   uniform_size_ = uniform_size;
   if (found) ++position_;
   return found;

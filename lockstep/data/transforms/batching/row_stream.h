@@ -8,11 +8,14 @@
 
 namespace lockstep::data::detail {
 
+/// Internal: whether the rows of a stream may be in memory of others.
+enum class RowMemory { Any, Own };
+
 /// Internal: the batches of a node as one stream of rows.
 class RowStream {
  public:
   /// Errors name `operation`.
-  RowStream(NodePtr input, const Iteration& iteration, const char* operation);
+  RowStream(NodePtr input, const Iteration& iteration, const char* operation, RowMemory memory = RowMemory::Any);
 
   /// Reads the next batch if the current one has no rows left. Returns false at the end.
   bool find();
@@ -40,6 +43,7 @@ class RowStream {
   Iteration iteration_;
   std::unique_ptr<NodeIterator> input_;
   const char* operation_;
+  RowMemory memory_;
   bool may_fail_;
   /// The size of batches, if all but the last one are sure to have it; nothing after an exception.
   std::optional<int64_t> uniform_size_;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/element/private_memory.h"
 #include "lockstep/data/transforms.h"
 #include "lockstep/data/transforms/batching/rows.h"
 #include "lockstep/data/transforms/sound_skip.h"
@@ -48,6 +49,7 @@ class SplitIterator final : public NodeIterator {
     error_ = nullptr;
     try {
       if (!input_->next(batch_)) return false;
+      own_tensors(batch_);
       rows_ = num_rows(batch_, "split");
     } catch (...) {
       error_ = std::current_exception();
@@ -84,6 +86,7 @@ class SplitNode final : public UnaryNode {
   std::unique_ptr<NodeIterator> iterator(const Iteration& iteration) const override {
     return std::make_unique<SplitIterator>(input()->iterator(iteration), parts_);
   }
+  BatchDivision batch_division() const override { return BatchDivision::Parts; }
   ElementSpec spec() const override {
     return input()->spec().map_leaves([&](LeafSpec leaf) {
       const PartialShape::Dim rows = leaf.shape.leading();

@@ -94,7 +94,7 @@ class CacheIterator final : public NodeIterator {
       note_seed(stores_->depends_on_seed, iteration_.seed_was_used.get());
       return true;
     }
-    std::unique_ptr<CacheWriter> writer = store_->writer();
+    std::unique_ptr<CacheWriter> writer = iteration_.is_silent ? nullptr : store_->writer();
     input_ = node_->iterator(iteration_);
     writer_ = std::move(writer);
     return true;
@@ -151,7 +151,7 @@ class CacheNode final : public UnaryNode {
     // place in the graph in which the cache is filled.
     Iteration first = iteration;
     first.epoch = 0;
-    first.branch = stores_->branch(iteration.branch);
+    first.branch = stores_->branch(iteration);
     return std::make_unique<CacheIterator>(input(), store_, stores_, first);
   }
   std::optional<int64_t> batch_size() const override { return input()->batch_size(); }

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "lockstep/data/element/element.h"
+#include "lockstep/data/node.h"
 
 /// Internal: the storage of a cache.
 namespace lockstep::data::detail {
@@ -57,10 +58,12 @@ class CacheStores {
   /// Whether elements that are stored in memory have random numbers that depend on the seed of the process.
   std::atomic<bool> depends_on_seed{false};
 
-  /// Returns the branch whose random numbers the stored elements have: the first one that asks.
-  uint64_t branch(uint64_t asked) {
+  /// Returns the branch whose random numbers the stored elements have: that of the first iterator which may fill the
+  /// cache.
+  uint64_t branch(const Iteration& iteration) {
     const std::lock_guard lock(mutex_);
-    if (!branch_) branch_ = asked;
+    if (!branch_ && iteration.is_silent) return iteration.branch;
+    if (!branch_) branch_ = iteration.branch;
     return *branch_;
   }
 
