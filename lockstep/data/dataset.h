@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/data/element/bus_errors.h"
 #include "lockstep/data/element/static_spec.h"
 #include "lockstep/data/iterator.h"
 #include "lockstep/data/transforms.h"
@@ -141,7 +142,12 @@ class Dataset {
   auto bucket_by_length(F length, std::vector<int64_t> boundaries, std::vector<int64_t> batch_sizes,
                         BucketOptions options = {}) const {
     auto erased = [length = std::move(length)](Element& element) mutable {
-      return static_cast<int64_t>(lockstep::detail::call_unpacked(length, detail::decode_copy<T>(element)));
+      const auto result =
+          static_cast<int64_t>(lockstep::detail::call_unpacked(length, detail::decode_copy<T>(element)));
+      if (detail::any_bus_error()) {
+        for (const Leaf& leaf : element.leaves) detail::check_read(leaf);
+      }
+      return result;
     };
     return batched(detail::make_bucket_by_length(node_, std::move(erased), std::move(boundaries),
                                                  std::move(batch_sizes), options));
@@ -209,7 +215,10 @@ class Dataset {
   template <class F>
   static detail::DatasetFunction dataset_function(F fn) {
     return [fn = std::move(fn)](Element& element) mutable {
-      return detail::node_of(lockstep::detail::call_unpacked(fn, detail::decode_own<T>(element)));
+      const uint64_t failed = detail::bus_error_count.load(std::memory_order_relaxed);
+      NodePtr node = detail::node_of(lockstep::detail::call_unpacked(fn, detail::decode_own<T>(element)));
+      detail::check_no_bus_error_since(failed, "flat_map, interleave");
+      return node;
     };
   }
 

@@ -1,10 +1,12 @@
 #include "lockstep/data/iterator.h"
 
 #include <sstream>
+#include <utility>
 
 #include <c10/util/StringUtil.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/element/bus_errors.h"
 #include "lockstep/data/transforms/sound_skip.h"
 
 namespace lockstep::data {
@@ -84,10 +86,32 @@ std::optional<uint64_t> used_seed(const Iteration& iteration) {
 ElementIterator::ElementIterator(NodePtr node, Iteration iteration)
     : node_(std::move(node)), iteration_(tracked(std::move(iteration))), iterator_(node_->iterator(iteration_)) {}
 
+namespace {
+
+void add_mapped(const Leaf& leaf, std::vector<c10::intrusive_ptr<Buffer>>& buffers) {
+  if (const auto* bytes = leaf.as<Bytes>()) {
+    if (bytes->buffer() && bytes->buffer()->held_bytes() == 0) buffers.push_back(bytes->buffer());
+  } else if (const auto* list = leaf.as<LeafList>()) {
+    for (const Leaf& each : *list->leaves) add_mapped(each, buffers);
+  }
+}
+
+}  // namespace
+
+/// Throws where bytes of the last element could not be read: the loop has read zeros.
+void ElementIterator::check_last() {
+  if (!any_bus_error()) return mapped_.clear();
+  for (const auto& buffer : std::exchange(mapped_, {})) buffer->check();
+}
+
 bool ElementIterator::next(Element& element) {
+  if (!mapped_.empty()) check_last();
   ++taken_;  // before the call: an element that fails counts as taken
   try {
     const bool found = iterator_->next(element);
+    if (found) {
+      for (const Leaf& leaf : element.leaves) add_mapped(leaf, mapped_);
+    }
     if (!found) --taken_;
     return found;
   } catch (...) {

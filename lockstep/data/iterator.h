@@ -7,6 +7,7 @@
 #include <ostream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "lockstep/api.h"
 #include "lockstep/data/element/nest_codec.h"
@@ -69,6 +70,7 @@ class LOCKSTEP_API ElementIterator {
  private:
   /// Makes the elements up to the last one that failed again.
   void repeat(const PositionDetails& details);
+  void check_last();
 
   NodePtr node_;
   Iteration iteration_;
@@ -77,6 +79,8 @@ class LOCKSTEP_API ElementIterator {
   int64_t failed_ = 0;
   /// `taken_` after the last call that threw.
   int64_t taken_at_failure_ = 0;
+  /// The mapped files of the last element, whose bytes the user may have read since.
+  std::vector<c10::intrusive_ptr<Buffer>> mapped_;
 };
 
 /// Returns the parameters for an iterator that is asked for its position: with the seed of now, if there is none.

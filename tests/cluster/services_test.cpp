@@ -155,6 +155,19 @@ TEST(KubernetesApiTest, WaitsForAsManyPodsAsThereAreWorkers) {
   EXPECT_ERROR(KubernetesClusterResolver{options}, ContextError, "pods=2, LOCKSTEP_NUM_WORKERS=3");
 }
 
+// A pod of a rolling replacement: other workers may or may not see it.
+TEST(KubernetesApiTest, WaitsWhileThereAreMorePodsThanWorkers) {
+  const ServiceAccount account("team", "secret", "");
+  FakeService service({{kPods, pods({pod("train-0", kRunning), pod("train-2", "10.0.0.2")})}});
+  service.begin_with({{200, pods({pod("train-0", kRunning), pod("train-1", "10.0.0.3"), pod("train-2", "10.0.0.2")})}});
+  KubernetesOptions options = kubernetes(service, account);
+  options.variables.set("LOCKSTEP_NUM_WORKERS", "2");
+  EXPECT_EQ(KubernetesClusterResolver(options).cluster_spec().num_tasks("worker"), 2);
+  options.variables.set("LOCKSTEP_NUM_WORKERS", "1");
+  options.timeout = std::chrono::milliseconds(200);
+  EXPECT_ERROR(KubernetesClusterResolver{options}, ContextError, "pods=2 (train-0 train-2), LOCKSTEP_NUM_WORKERS=1");
+}
+
 TEST(KubernetesApiTest, TheWaitEnds) {
   const ServiceAccount account("team", "secret", "");
   FakeService service({{kPods, pods({pod("train-0", "", "Pending")})}});

@@ -82,8 +82,10 @@ TEST_P(DatasetTest, TrainingEqualsThatOnOneDeviceForEveryRemainder) {
 TEST_P(DatasetTest, StepsMayWriteToTheirBatches) {
   const at::Tensor table = torch::arange(24, torch::kFloat).view({8, 3});
   const std::vector<data::Dataset<at::Tensor>> datasets{
-      data::from_tensor_slices(table).batch(4), data::from_tensor_slices(table).batch(4).cache(),
-      data::from_tensor_slices(table.view({2, 4, 3})), data::from_vector(std::vector<at::Tensor>{table, table * 2}),
+      data::from_tensor_slices(table).batch(4),
+      data::from_tensor_slices(table).batch(4).cache(),
+      data::from_tensor_slices(table.view({2, 4, 3})),
+      data::from_vector(std::vector<at::Tensor>{table, table * 2}),
       data::range(2).map([table](int64_t) { return table; }),
       data::range(2).map([table](int64_t i) { return table.narrow(0, 4 * i, 4); })};
   for (const auto& dataset : datasets) {

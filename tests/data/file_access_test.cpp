@@ -209,18 +209,82 @@ TEST(CutFileTest, WhatWaitedInABufferIsAnErrorToo) {
   EXPECT_EQ(iterator.next(), 1000);
   std::filesystem::resize_file(folder / "fixed", kLeft);
   int64_t errors = 0;
-  for (int i = 0; i < 99; ++i) {
+  int64_t values = 0;
+  for (bool more = true; more;) {
     try {
       const auto value = iterator.next();
-      ASSERT_TRUE(value.has_value());
-      EXPECT_EQ(*value, 1000) << "zeros must not be taken for data";
+      more = value.has_value();
+      if (more) {
+        EXPECT_EQ(*value, 1000) << "zeros must not be taken for data";
+        ++values;
+      }
     } catch (const DataError& error) {
       EXPECT_THAT(error.what_without_backtrace(), HasSubstr("fixed"));
       ++errors;
     }
   }
   EXPECT_GE(errors, 90);
-  EXPECT_FALSE(iterator.next());
+  EXPECT_EQ(values + errors, 100) << "one error is that of the end of the file";
+}
+
+// The rest of the last page reads as zeros, without a signal.
+TEST(CutFileTest, AFileThatIsCutInsideItsLastPageIsAnError) {
+  const TemporaryFolder folder;
+  const auto errors_of = [&](auto dataset, size_t size, int64_t left) {
+    std::string lines;
+    while (lines.size() < size) lines += "1," + std::string(7, 'y') + "\n";
+    write_whole_file(folder / "file", lines);
+    auto iterator = dataset().iterator();
+    iterator.next();
+    std::filesystem::resize_file(folder / "file", left);
+    std::string message = "no error";
+    for (bool more = true; more && message == "no error";) {
+      message = message_of([&] { more = iterator.next().has_value(); });
+    }
+    std::filesystem::remove(folder / "file");
+    return message;
+  };
+  for (const auto& [size, left] : std::vector<std::pair<size_t, int64_t>>{{3000, 100}, {12'000, 8292}, {12'000, 100}}) {
+    const auto in_file = HasSubstr("file=\"" + (folder / "file") + "\"");
+    EXPECT_THAT(errors_of([&] { return text_lines(folder / "file", {.access = FileAccess::Map}); }, size, left),
+                in_file);
+    EXPECT_THAT(
+        errors_of([&] { return csv<std::tuple<int64_t, std::string>>(folder / "file", {.access = FileAccess::Map}); },
+                  size, left),
+        HasSubstr("file"));
+    EXPECT_THAT(
+        errors_of(
+            [&] { return fixed_length_records(folder / "file", {.record_bytes = 10, .access = FileAccess::Map}); },
+            size, left),
+        in_file);
+  }
+}
+
+TEST(CutFileTest, BytesThatALoopOrAFunctionReads) {
+  const TemporaryFolder folder;
+  const auto sum_of = [](const Bytes& bytes) { return std::count(bytes.view().begin(), bytes.view().end(), 'x'); };
+  const auto rows = [&] {
+    write_whole_file(folder / "fixed", std::string(100'000, 'x'));
+    return fixed_length_records(folder / "fixed", {.record_bytes = 1000, .access = FileAccess::Map})
+        .shuffle(100, {.seed = 1});
+  };
+  const auto cut = [&] { std::filesystem::resize_file(folder / "fixed", kLeft); };
+  int64_t zeros = 0;
+  EXPECT_THROW(
+      {
+        for (const Bytes& bytes : rows()) {
+          cut();
+          zeros += sum_of(bytes) == 0 ? 1 : 0;
+        }
+      },
+      DataError);
+  EXPECT_LE(zeros, 1) << "the error comes with the next element";
+  std::filesystem::remove(folder / "fixed");
+  const auto flat = rows().flat_map([&](const Bytes& bytes) { return cut(), range(sum_of(bytes)); });
+  EXPECT_THROW(flat.collect(), DataError);
+  std::filesystem::remove(folder / "fixed");
+  const auto bucketed = rows().bucket_by_length([&](const Bytes& bytes) { return cut(), sum_of(bytes); }, {10}, {2, 2});
+  EXPECT_THROW(bucketed.collect(), DataError);
 }
 
 TEST(CutFileTest, RowsTextsAndTables) {

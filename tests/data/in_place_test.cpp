@@ -1,10 +1,13 @@
+#include <filesystem>
 #include <set>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <torch/types.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/files.h"
+#include "lockstep/data/formats/image/image_ops.h"
 #include "lockstep/data/formats/numpy/npy.h"
 #include "lockstep/data/formats/numpy/npz.h"
 #include "lockstep/data/formats/records/example_builder.h"
@@ -116,6 +119,32 @@ TEST(InPlaceTest, LargeRecordsGetPagesOfTheirOwn) {
     }));
     check(images.cache());
     check(images.cache(folder / "cache"));
+  }
+}
+
+// Pages of their own are pages of the file until they are written.
+TEST(InPlaceTest, ACacheOfLargeTensorsHoldsNoFiles) {
+  const TemporaryFolder folder;
+  constexpr size_t kSize = (size_t{256} << 10) + 12345;
+  const std::string file = write_examples(folder, 2, kSize);
+  const auto images = tfrecords(file).map(parse_example(features(kSize))).map(fields<at::Tensor>({"image"}));
+  const auto cached = images.map([](at::Tensor x) { return x; }).cache();
+  cached.collect();
+  std::filesystem::resize_file(file, 0);  // a cache that pointed into the file would end the process
+  const auto found = cached.collect();
+  ASSERT_EQ(found.size(), 2U);
+  const auto* begin = static_cast<const char*>(found[1].data_ptr());
+  EXPECT_TRUE(std::string(begin, begin + found[1].nbytes()) == bytes_of_image(1, kSize));
+}
+
+TEST(InPlaceTest, NamedElementsMayBeCopiedWhileOthersRequestParts) {
+  const TemporaryFolder folder;
+  const std::string file = write_examples(folder, 1, 10);
+  for (const Named& e : tfrecords(file).map(parse_example(features(10))).repeat(50)) {
+    std::thread other([&] { e["values"], e["image"], e["counts"]; });
+    const Named copy = e;  // clean under TSan
+    EXPECT_EQ(copy.size(), e.size());
+    other.join();
   }
 }
 
@@ -267,6 +296,17 @@ TEST(InPlaceTest, ConjugatedTensorsKeepTheirValues) {
   EXPECT_TRUE(at::equal(rows.batch(2).collect()[0].resolve_conj(), x.resolve_conj().view({2, 2})));
   const auto whole = from_tensors(x).batch(1).collect()[0];
   EXPECT_TRUE(at::equal(whole.resolve_conj(), x.resolve_conj().view({1, 4})));
+}
+
+TEST(ReadOnlyTest, ChangesOfImagesAreSeen) {
+  const at::Tensor images = at::randint(0, 255, {2, 4, 5, 3}, at::kByte);
+  for (const auto& change : std::vector<std::function<at::Tensor(const at::Tensor&)>>{
+           horizontal_flip_, vertical_flip_, [](const at::Tensor& x) { return adjust_brightness_(x, 0.5); }}) {
+    const auto promised =
+        from_tensor_slices(images).map([change](const at::Tensor& x) { return change(x) + 1; }, {.read_only = true});
+    EXPECT_THAT(message_of([&] { promised.collect(); }), ::testing::HasSubstr("leave out read_only"));
+  }
+  EXPECT_THAT(message_of([&] { horizontal_flip_(images[0][0].expand({4, 5, 3})); }), ::testing::HasSubstr("clone()"));
 }
 
 }  // namespace

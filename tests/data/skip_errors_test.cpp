@@ -73,7 +73,8 @@ TEST(SkipErrorsTest, AnErrorTakesThePlaceOfItsElementInAShuffle) {
 }
 
 TEST(SkipErrorsTest, ShufflesOfOneSeedStayTogetherAfterAnError) {
-  const auto pairs = zip(failing(20, {5}).shuffle(4, {.seed = 1}), failing(20, {}).shuffle(4, {.seed = 1})).ignore_errors();
+  const auto pairs =
+      zip(failing(20, {5}).shuffle(4, {.seed = 1}), failing(20, {}).shuffle(4, {.seed = 1})).ignore_errors();
   int64_t found = 0;
   for (const auto& [image, label] : pairs) {
     EXPECT_EQ(image, label);
@@ -114,7 +115,8 @@ TEST(SkipErrorsTest, OtherTransformsOfElementsThatFail) {
   expect_exact(bad().ignore_errors());
   expect_exact(bad().batch(2).ignore_errors());
   expect_exact(bad().map([](int64_t i) { return i + 1; }, {.num_threads = 3}));
-  expect_exact(bad().map([](int64_t i) { return at::full({i % 4 + 1}, i); })
+  expect_exact(bad()
+                   .map([](int64_t i) { return at::full({i % 4 + 1}, i); })
                    .bucket_by_length([](const at::Tensor& t) { return t.numel(); }, {3}, {2, 3}));
 }
 

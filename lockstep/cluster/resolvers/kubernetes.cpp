@@ -175,14 +175,14 @@ void check_none_has_ended(const std::vector<Selection>& selections) {
   for (const Selection& selection : selections) {
     for (const Pod& pod : selection.pods) {
       LOCKSTEP_CHECK_CONTEXT(pod.phase != "Failed" && pod.phase != "Succeeded",
-                             "[KubernetesClusterResolver] a pod that has ended takes part in nothing: pod=", pod.name,
+                             "[KubernetesClusterResolver] a selected pod has ended: pod=", pod.name,
                              ", phase=", pod.phase, ", selector=", selection.selector,
                              "; delete it, or select other labels");
     }
   }
 }
 
-/// Returns what is missing until all pods run; empty where nothing is.
+/// Returns what is missing, or who is too many, until all pods run; empty where nothing is.
 std::string missing_pod(const std::vector<Selection>& selections, std::optional<int> num_pods) {
   int count = 0;
   for (const Selection& selection : selections) {
@@ -195,8 +195,18 @@ std::string missing_pod(const std::vector<Selection>& selections, std::optional<
       }
     }
   }
-  if (!num_pods || count >= *num_pods) return "";
-  return c10::str("all pods must exist: pods=", count, ", LOCKSTEP_NUM_WORKERS=", *num_pods);
+  if (!num_pods || count == *num_pods) return "";
+  // Where other jobs are selected, too, their pods may come on top of the workers.
+  const bool one_job = std::all_of(selections.begin(), selections.end(),
+                                   [&](const Selection& each) { return each.job == selections.front().job; });
+  if (count > *num_pods && !one_job) return "";
+  if (count < *num_pods) return c10::str("all pods must exist: pods=", count, ", LOCKSTEP_NUM_WORKERS=", *num_pods);
+  std::string names;
+  for (const Selection& selection : selections) {
+    for (const Pod& pod : selection.pods) names += (names.empty() ? "" : " ") + pod.name;
+  }
+  return c10::str("there must not be more pods than workers: pods=", count, " (", names,
+                  "), LOCKSTEP_NUM_WORKERS=", *num_pods);
 }
 
 std::vector<Selection> wait_for_pods(const KubernetesOptions& options) {

@@ -39,8 +39,9 @@ struct LOCKSTEP_API KubernetesOptions {
 ///
 /// Otherwise the API is queried with the pod's service account, which must have the right to list pods of its
 /// namespace: tasks are the pods with the given labels, ordered by name with numbers by value, at their own addresses.
-/// The constructor waits until all of them run; where LOCKSTEP_NUM_WORKERS is set, until there are so many. Pods that
-/// have ended (Succeeded, Failed) are an error at once: they take part in nothing. Answers 429 and 503 are repeated.
+/// The constructor waits until all of them run; where LOCKSTEP_NUM_WORKERS is set, until there are so many, and no
+/// others. Pods that have ended (Succeeded, Failed) are an error at once: they take part in nothing. Answers 429 and
+/// 503 are repeated.
 ///
 /// The constructor throws `ContextError` where variables or files are missing, the API refuses, a pod has ended, or a
 /// pod does not run within the timeout.

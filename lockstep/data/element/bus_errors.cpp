@@ -11,6 +11,8 @@
 #include <unistd.h>
 #include <vector>
 
+#include "lockstep/base/error.h"
+
 namespace lockstep::data::detail {
 
 std::atomic<uint64_t> bus_error_count{0};
@@ -52,7 +54,8 @@ Slot* slot_at(uintptr_t address) {
   return nullptr;
 }
 
-/// Puts a page of zeros where a page cannot be read. The failure is noted first: who sees zeros sees the note.
+/// Puts a page of zeros where a page cannot be read. The failure is noted first, so that a thread which reads the zeros
+/// finds the note.
 bool replace_page(Slot& slot, uintptr_t address) {
   const auto page_size = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const uintptr_t page = address / page_size * page_size;
@@ -145,6 +148,12 @@ std::string last_bus_error() {
   const Slot* slot = last_failed;
   if (slot == nullptr) return "none";
   return std::string(slot->description.data()) + ", offset=" + std::to_string(slot->failed_at.load());
+}
+
+void check_no_bus_error_since(uint64_t count, const char* operation) {
+  LOCKSTEP_CHECK_DATA(bus_error_count.load(std::memory_order_relaxed) == count, "[", operation,
+                      "] a file could not be read while it was mapped: ", last_bus_error(),
+                      " (it was cut, or its storage failed)");
 }
 
 WatchedPages::WatchedPages(const void* memory, size_t size, OnBusError action, const std::string& description)

@@ -13,8 +13,8 @@
 ///
 /// A handler, which is installed with the first mapping, puts a page of zeros there and notes the failure, and the
 /// thread goes on. Whoever has read mapped memory asks afterwards (`Buffer::check`), and throws. Where users read the
-/// memory themselves nobody asks: the handler prints the file and the offset, and the process ends as it would without
-/// a handler. SIGBUS anywhere else goes to the handler that was there before.
+/// memory of a writable mapping themselves nobody asks: the handler prints the file and the offset, and the process
+/// ends as it would without a handler. SIGBUS anywhere else goes to the handler that was there before.
 namespace lockstep::data::detail {
 
 enum class OnBusError {
@@ -30,6 +30,9 @@ inline bool any_bus_error() { return bus_error_count.load(std::memory_order_rela
 
 /// Returns operation, file and offset of the page that could not be read last.
 LOCKSTEP_API std::string last_bus_error();
+
+/// Throws DataError where a page could not be read since `bus_error_count` was `count`.
+LOCKSTEP_API void check_no_bus_error_since(uint64_t count, const char* operation);
 
 /// Watches mapped pages while it lives. They must be unmapped afterwards, not before.
 class WatchedPages {

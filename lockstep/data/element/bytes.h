@@ -30,6 +30,8 @@ class LOCKSTEP_API Buffer : public c10::intrusive_ptr_target {
   /// Throws DataError where pages of a file could not be read since they were mapped: what was read from them is not
   /// what the file had. To be called after reading.
   virtual void check() const {}
+  /// Throws DataError where the file has become shorter: the rest of its last page reads as zeros, without a failure.
+  virtual void check_length() const {}
 
   /// Returns a buffer of `size` bytes on the heap, and its writable address in `memory`. Aligned like tensors.
   static c10::intrusive_ptr<Buffer> allocate(size_t size, char** memory);

@@ -1,5 +1,6 @@
 #include "lockstep/data/element/mapped_file.h"
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -39,20 +40,27 @@ bool is_same_file(const struct stat& a, const struct stat& b) {
          a.st_mtim.tv_sec == b.st_mtim.tv_sec && a.st_mtim.tv_nsec == b.st_mtim.tv_nsec;
 }
 
+/// A process may have 65,530 mappings, and large allocations and stacks of threads need them, too.
+constexpr int64_t kMostPrivateMappings = 8192;
+std::atomic<int64_t> num_private_mappings{0};
+
 /// Pages of a file that are copied when they are written; `data` may begin inside the first one.
 class PrivatePages final : public Buffer {
  public:
   PrivatePages(char* pages, size_t offset, size_t size, const std::string& description)
       : pages_(pages), offset_(offset), size_(size) {
     watched_.emplace(pages, offset + size, OnBusError::Die, description);
+    ++num_private_mappings;
   }
   ~PrivatePages() override {
     watched_.reset();
     ::munmap(pages_, offset_ + size_);
+    --num_private_mappings;
   }
   const char* data() const override { return pages_ + offset_; }
   size_t size() const override { return size_; }
   bool is_writable() const override { return true; }
+  size_t held_bytes() const override { return 0; }
 
  private:
   char* pages_;
@@ -88,8 +96,18 @@ class MappedFile final : public Buffer {
                         "one, or set LOCKSTEP_FILE_ACCESS=read");
   }
 
+  void check_length() const override {
+    struct stat now {};
+    if (was_written_ || watched_->failed_at() || ::stat(path_.c_str(), &now) != 0) return;
+    const bool is_this = now.st_dev == status_.st_dev && now.st_ino == status_.st_ino;
+    LOCKSTEP_CHECK_DATA(!is_this || now.st_size >= status_.st_size, "[", operation_,
+                        "] the file was cut while it was mapped: ", "file=\"", path_, "\", offset=", now.st_size,
+                        "; bytes behind it were read as zeros; write a new file and rename it in place of changing "
+                        "one, or set LOCKSTEP_FILE_ACCESS=read");
+  }
+
   c10::intrusive_ptr<Buffer> private_pages(std::string_view part) const override {
-    if (was_written_ || part.size() < kPagesPay) return {};
+    if (was_written_ || part.size() < kPagesPay || num_private_mappings >= kMostPrivateMappings) return {};
     const OpenFile file(path_);  // not kept open: a pipeline may hold more files than a process may open
     struct stat now {};
     if (!file.stat(now) || !is_same_file(now, status_)) return {};
@@ -109,7 +127,7 @@ class MappedFile final : public Buffer {
   std::string operation_;
   struct stat status_;
   char* memory_;
-  bool was_written_;  // or may be: its bytes need not be those of the file
+  bool was_written_;  // may have been written: its bytes need not be those of the file
   std::optional<WatchedPages> watched_;
 };
 

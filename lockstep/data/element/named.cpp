@@ -44,6 +44,16 @@ std::function<void(Element& in, Element& out)> pick_fields(std::vector<std::stri
 
 }  // namespace detail
 
+Named::Named(const Named& other) : parts_(other.parts_) {
+  const std::lock_guard lock(detail::mutex_of(&other));
+  made_ = other.made_;
+}
+
+Named& Named::operator=(const Named& other) {
+  if (this != &other) *this = Named(other);
+  return *this;
+}
+
 const Leaf& Named::leaf(std::string_view name) const {
   {
     const std::lock_guard lock(detail::mutex_of(this));

@@ -26,6 +26,12 @@ namespace lockstep::data {
 class LOCKSTEP_API Named {
  public:
   Named() = default;
+  /// Another thread may request parts of `other` meanwhile.
+  Named(const Named& other);
+  Named& operator=(const Named& other);
+  Named(Named&& other) = default;
+  Named& operator=(Named&& other) = default;
+  ~Named() = default;
 
   /// Returns a part as a tensor. An unknown name throws ValueError that lists the known ones.
   at::Tensor operator[](std::string_view name) const { return get<at::Tensor>(name); }

@@ -20,12 +20,22 @@ bool is_aligned(const char* data, at::ScalarType dtype) {
   return reinterpret_cast<uintptr_t>(data) % c10::elementSize(dtype) == 0;
 }
 
+void release_buffer(void* context) { delete static_cast<c10::intrusive_ptr<Buffer>*>(context); }
+
 /// Returns a tensor of writable memory, which lives as long as the tensor.
 at::Tensor tensor_in(c10::intrusive_ptr<Buffer> buffer, const char* data, const RowType& type) {
   // The buffer is writable, and nobody else has it.
-  return at::from_blob(
-      const_cast<char*>(data), type.sizes, [buffer = std::move(buffer)](void*) {},  // NOLINT
-      at::TensorOptions().dtype(type.dtype));
+  return at::for_blob(const_cast<char*>(data), type.sizes)  // NOLINT
+      .context(new c10::intrusive_ptr<Buffer>(std::move(buffer)), release_buffer)
+      .options(at::TensorOptions().dtype(type.dtype))
+      .make_tensor();
+}
+
+/// Whether the memory of a tensor is pages of a file.
+bool is_of_file(const at::Tensor& tensor) {
+  if (!tensor.has_storage() || tensor.storage().data_ptr().get_deleter() != release_buffer) return false;
+  const auto& buffer = *static_cast<c10::intrusive_ptr<Buffer>*>(tensor.storage().data_ptr().get_context());
+  return buffer->held_bytes() == 0;
 }
 
 std::string_view bytes_of(const Row& row) { return {row.data, row.type->num_bytes}; }
@@ -116,7 +126,7 @@ void keep(Leaf& leaf) {
   } else if (auto* list = leaf.as<LeafList>()) {
     visit_list(*list, keep);
   } else if (auto* tensor = leaf.as<at::Tensor>()) {
-    if (may_be_written(*tensor) && !is_alone(*tensor)) *tensor = tensor->clone();
+    if (may_be_written(*tensor) && (!is_alone(*tensor) || is_of_file(*tensor))) *tensor = tensor->clone();
     if (has_excess(*tensor)) *tensor = tensor->clone();
   }
 }

@@ -43,8 +43,8 @@ LOCKSTEP_API void lend_tensors(Element& element);
 LOCKSTEP_API void keep_in_memory(Element& element);
 
 /// Copies what points to a small part of a buffer that nothing else may need: a row of a batch, a label of a record.
-/// For elements that wait: memory is then bounded by their number. Pages of files and memory of tensors that live
-/// elsewhere are no cost.
+/// For elements that wait: memory is then bounded by their number. Pages of files, and memory that tensors outside of
+/// the pipeline hold, are not copied.
 LOCKSTEP_API void release_excess(Element& element);
 
 /// The tensors of a function that promises not to write to them: rows become tensors that share their memory.

@@ -125,9 +125,7 @@ void MapFunction::operator()(int64_t ordinal, Element& in, Element& out) {
     for (const Leaf& leaf : in.leaves) check_read(leaf);
   }
   random_(ordinal, [&] { fn_(in, out); });
-  LOCKSTEP_CHECK_DATA(bus_error_count.load(std::memory_order_relaxed) == failed,
-                      "[map] a file could not be read while it was mapped: ", last_bus_error(),
-                      " (it was cut, or its storage failed)");
+  check_no_bus_error_since(failed, "map");
 }
 
 NodePtr make_map(NodePtr input, ElementFunction fn, ElementSpec result, MapOptions options) {

@@ -62,7 +62,9 @@ bool Step::has_data() const {
 bool Step::is_complete() const { return std::all_of(elements.begin(), elements.end(), has_rows); }
 
 StepReader::StepReader(const InputPipeline& pipeline, const data::Iteration& iteration)
-    : num_replicas_(pipeline.devices.size()), division_(division_of(pipeline.node)), device_(pipeline.is_placed ? pipeline.names.at(0) : "") {
+    : num_replicas_(pipeline.devices.size()),
+      division_(division_of(pipeline.node)),
+      device_(pipeline.is_placed ? pipeline.names.at(0) : "") {
   std::optional<DeviceScope> scope;
   if (!device_.empty()) scope.emplace(device_);
   data::Iteration own = iteration;

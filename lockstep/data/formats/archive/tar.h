@@ -72,7 +72,8 @@ class LOCKSTEP_API TarSampleReader {
 
   /// Stores the next sample in `sample` and returns true, or returns false at the end.
   /// Throws DataError as TarReader does, and where a sample has two files of one extension; the next call continues
-  /// behind that sample. A sample in which the archive is damaged is left out, and so is one behind which no name can be read.
+  /// behind that sample. A sample in which the archive is damaged is left out, and so is one behind which no name can
+  /// be read.
   bool next(TarSample& sample);
 
   /// Skips `count` samples and returns how many there were, fewer at the end only. Errors are not thrown and count as

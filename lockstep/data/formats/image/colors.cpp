@@ -24,7 +24,7 @@ T clamped(float value) {
 void check_colors(const at::Tensor& image, std::string_view operation) {
   check_pixel_image(image, operation);
   LOCKSTEP_CHECK_VALUE(image.size(2) == 1 || image.size(2) == 3, "[", operation,
-                       "] colours are changed of images with 1 or 3 channels: channels=", image.size(2),
+                       "] the image must have 1 or 3 channels: channels=", image.size(2),
                        "; decode with ImageOptions::channels = 3");
 }
 

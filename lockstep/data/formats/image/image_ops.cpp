@@ -26,6 +26,15 @@ bool has_dense_rows(const at::Tensor& image) {
   return (image.size(2) == 1 || image.stride(2) == 1) && (image.size(1) == 1 || image.stride(1) == image.size(2));
 }
 
+void note_write(const at::Tensor& image) {
+  for (int64_t dim = 0; dim < image.dim(); ++dim) {
+    LOCKSTEP_CHECK_VALUE(image.size(dim) == 1 || image.stride(dim) != 0,
+                         "[image] an image that is changed must have memory for each pixel: shape=", image.sizes(),
+                         ", strides=", image.strides(), "; call clone() first");
+  }
+  if (!image.is_inference()) image.unsafeGetTensorImpl()->bump_version();
+}
+
 namespace {
 
 template <class T>

@@ -33,9 +33,14 @@ struct Pixels {
   T* row(int64_t y) const { return data + y * row_stride; }
 };
 
+/// Notes a write to the memory of the image, as LibTorch's own operations do. Throws c10::ValueError where rows share
+/// memory, as those of an expanded tensor do.
+void note_write(const at::Tensor& image);
+
 /// Calls `change` with the image, or with a copy whose rows are dense and which is copied back.
 template <class Change>
 void change_rows(const at::Tensor& image, Change&& change) {
+  note_write(image);
   if (has_dense_rows(image)) return change(image);
   const at::Tensor copy = image.contiguous();
   change(copy);

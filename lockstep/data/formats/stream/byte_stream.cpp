@@ -28,6 +28,11 @@ ByteStream::ByteStream(StoredFile file, Compression compression) {
   source_ = std::make_unique<InflatedStream>(std::move(file.blocks_), compression);
 }
 
+void ByteStream::check_length() {
+  checked_length_ = true;
+  if (contents_.buffer()) contents_.buffer()->check_length();
+}
+
 void ByteStream::consume(size_t count) {
   if (source_) {
     source_->consume(count);

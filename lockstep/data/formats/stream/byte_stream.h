@@ -38,8 +38,13 @@ class ByteStream {
   /// `compression` is not Auto.
   ByteStream(StoredFile file, Compression compression);
 
-  /// Returns the next bytes without consuming them; nothing at the end and at damage.
-  std::string_view peek() { return source_ ? source_->peek() : contents_.view().substr(taken_); }
+  /// Returns the next bytes without consuming them; nothing at the end and at damage. Throws DataError, once, at the
+  /// end of a mapped file that has become shorter.
+  std::string_view peek() {
+    if (source_) return source_->peek();
+    if (taken_ == contents_.size() && !checked_length_) check_length();
+    return contents_.view().substr(taken_);
+  }
   /// Consumes `count` bytes, at most as many as `peek` returned.
   void consume(size_t count);
   /// Reads `size` bytes of a file in blocks into `out`; returns how many, fewer only at the end and at damage.
@@ -63,8 +68,11 @@ class ByteStream {
   const Bytes& contents() const { return contents_; }
 
  private:
+  void check_length();
+
   Bytes contents_;
   size_t taken_ = 0;
+  bool checked_length_ = false;
   std::unique_ptr<BlockSource> source_;
   std::optional<uint64_t> size_;
 };

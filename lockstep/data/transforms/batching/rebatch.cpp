@@ -14,7 +14,10 @@ namespace {
 class RebatchIterator final : public NodeIterator {
  public:
   RebatchIterator(NodePtr input, std::vector<int64_t> sizes, BatchOptions options, const Iteration& iteration)
-      : node_(std::move(input)), stream_(node_, iteration, "rebatch", RowMemory::Own), sizes_(std::move(sizes)), options_(options) {}
+      : node_(std::move(input)),
+        stream_(node_, iteration, "rebatch", RowMemory::Own),
+        sizes_(std::move(sizes)),
+        options_(options) {}
 
   bool next(Element& element) override {
     if (ended_) return false;

@@ -11,7 +11,12 @@
 namespace lockstep::data::detail {
 
 RowStream::RowStream(NodePtr input, const Iteration& iteration, const char* operation, RowMemory memory)
-    : node_(std::move(input)), iteration_(iteration), input_(node_->iterator(iteration)), operation_(operation), memory_(memory), may_fail_(detail::may_fail(*node_)) {
+    : node_(std::move(input)),
+      iteration_(iteration),
+      input_(node_->iterator(iteration)),
+      operation_(operation),
+      memory_(memory),
+      may_fail_(detail::may_fail(*node_)) {
   if (node_->is_replayable()) uniform_size_ = node_->uniform_batch_size();
 }
 

@@ -11,7 +11,8 @@ NodePtr ExpandNode::first_inner() const {
     if (!input()->is_replayable()) return;
     try {
       Element element;
-      if (input()->iterator({.is_silent = true})->next(element)) first_ = FunctionRandom()(0, [&] { return fn_(element); });
+      if (input()->iterator({.is_silent = true})->next(element))
+        first_ = FunctionRandom()(0, [&] { return fn_(element); });
     } catch (const std::exception&) {
       first_ = nullptr;
     }
