@@ -74,10 +74,37 @@ TEST(DamageTest, AFileThatCannotBeOpenedIsOneError) {
   expect_well_behaved(from_vector(files).interleave(each, {.cycle_length = 2}));
 }
 
-TEST(DamageTest, CompressedFilesGoOnBehindAPayloadAndEndAtDamagedData) {
+/// A gzip file of one stored block: its contents may be anything.
+std::string stored_gzip(const std::string& bytes) {
+  uint32_t crc = ~uint32_t{0};
+  for (const char c : bytes) {
+    crc ^= static_cast<unsigned char>(c);
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0xEDB88320U : 0U);
+  }
+  std::string file("\x1f\x8b\x08\0\0\0\0\0\0\x03\x01", 11);
+  const auto add = [&](uint64_t number, int count) {
+    for (int i = 0; i < count; ++i) file += static_cast<char>(number >> (8 * i));
+  };
+  add(bytes.size(), 2);
+  add(~bytes.size(), 2);
+  file += bytes;
+  add(~crc, 4);
+  add(bytes.size(), 4);
+  return file;
+}
+
+TEST(DamageTest, CompressedFilesGoOnBehindAPayload) {
   const TemporaryFolder folder;
-  const auto plain = write_files(folder, 1, 3);
-  flip(plain[0], kRecordSize + 12);
+  const auto files = write_files(folder, 2, 3);
+  flip(files[0], kRecordSize + 12);
+  write_whole_file(files[0], stored_gzip(read_whole_file(files[0])));
+  const auto records = tfrecords(files[0], {.compression = Compression::Gzip});
+  EXPECT_THAT(all_of(records), ElementsAre("b'0 0'", "error", "b'0 2'"));
+  expect_well_behaved(records);
+}
+
+TEST(DamageTest, CompressedFilesEndAtDamagedData) {
+  const TemporaryFolder folder;
   const auto names = write_files(folder, 2, 400, Compression::Gzip);
   const std::string whole = read_whole_file(names[0]);
   write_whole_file(names[0], whole.substr(0, whole.size() / 2));

@@ -68,7 +68,7 @@ bool all_exit(bool failed) {
 /// MPI_Finalize waits for all processes, so others must learn before it that this one has left. It is not called where
 /// it would wait for processes that are gone, or beside a thread that is in a call of MPI.
 void finish(int status, void*) {
-  if (getpid() != process) return;  // a forked process is none of MPI's
+  if (getpid() != process) return;  // a forked process has not started MPI
   leave_all_jobs(status);
   if (!is_running() || num_calls > 0) return;
   if (all_exit(has_failed || status != 0) && num_calls == 0) MPI_Finalize();

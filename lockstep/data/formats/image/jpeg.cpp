@@ -33,8 +33,8 @@ struct Errors {
   std::longjmp(errors->jump.target, 1);
 }
 
-// libjpeg warns and goes on with gray pixels where they are lost. That is an error here; oddities that lose none are
-// not.
+// libjpeg warns and goes on with gray pixels where pixels are lost. That is an error here. Warnings without lost pixels
+// are not.
 bool is_harmless(int warning) {
   return warning == JWRN_EXTRANEOUS_DATA || warning == JWRN_TOO_MUCH_DATA || warning == JWRN_ADOBE_XFORM ||
          warning == JWRN_NOT_SEQUENTIAL || warning == JWRN_JFIF_MAJOR || warning == JWRN_BOGUS_PROGRESSION;

@@ -162,7 +162,7 @@ BatchRows::BatchRows(const Element& batch, const char* operation)
     } else {
       const at::Tensor tensor = to_tensor(leaf);
       const bool on_cpu = tensor.is_cpu() && tensor.layout() == at::kStrided && !tensor.requires_grad();
-      // The batch goes with its last row: rows that wait for long are taken out of it (`release_excess`).
+      // The memory of the batch is freed with its last row; `release_excess` copies rows that wait in buffers.
       columns_.emplace_back(on_cpu ? RowsOf(tensor.contiguous(), tensor.nbytes()) : RowsOf(tensor));
     }
   }
