@@ -153,6 +153,32 @@ TEST_F(FailedRunTest, ValuesFromTheHostAreRolledBackToo) {
   EXPECT_EQ(v.read_value().sum().item<double>(), 21);
 }
 
+TEST_F(FailedRunTest, ARunInsideAMergeFunctionIsRolledBack) {
+  for (const int replicas : {1, 2}) {
+    const TPUStrategy strategy = make_strategy({replicas, 1});
+    auto scope = strategy.scope();
+    Variable v(torch::ones({replicas + 5}, kFailedRunDoubles), {.aggregation = VariableAggregation::Mean});
+    const auto fail = [&](const Strategy& inner) {
+      inner.run([&] {
+        v.assign_add(torch::full({replicas + 5}, 10.0, kFailedRunDoubles));
+        throw std::runtime_error("on purpose");
+      });
+    };
+    const auto value = [&] { return strategy.local_results(v)[0].cpu()[0].item<double>(); };
+    strategy.run([&] {
+      get_replica_context().merge_call([&](const Strategy& inner) {
+        EXPECT_THAT(error_text([&] { fail(inner); }), HasSubstr("on purpose"));
+        EXPECT_EQ(value(), 1);
+      });
+      v.assign_add(torch::ones({replicas + 5}, kFailedRunDoubles));
+    });
+    EXPECT_EQ(value(), 2);
+    EXPECT_THAT(error_text([&] { strategy.run([&] { get_replica_context().merge_call(fail); }); }),
+                HasSubstr("on purpose"));
+    EXPECT_EQ(value(), 2);
+  }
+}
+
 TEST_F(FailedRunTest, WorkOutsideOfRunsThatFailsIsNotTriedAgain) {
   const TPUStrategy strategy = make_strategy({1, 1});
   const auto x = split_batch(strategy, torch::ones({4}, kFailedRunDoubles));

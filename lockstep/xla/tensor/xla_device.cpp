@@ -62,6 +62,11 @@ bool XlaDevice::is_listed(const PendingStorage& storage) const {
   return storage.list_ != nullptr;
 }
 
+bool XlaDevice::has_pending() const {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  return !pending_.empty();
+}
+
 void XlaDevice::add_written(PendingStorage& storage) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
   append(storage, written_);

@@ -120,6 +120,7 @@ class LOCKSTEP_API XlaDevice {
   /// What the function has written so far stays, even if the run fails.
   void forget_written();
   bool is_listed(const PendingStorage& storage) const;
+  bool has_pending() const;
   /// Empties the list and returns what was pending, which ends with one of the next two.
   std::unique_ptr<Pending> take();
   void executed(Pending& pending);
