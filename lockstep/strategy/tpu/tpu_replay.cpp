@@ -46,7 +46,10 @@ xla::ReplayChecks checks_from_environment() {
   const std::string text = env::text("LOCKSTEP_PURE_CHECK");
   if (text == "auto") return {};
   if (text == "off") return {.every = 0, .at = {}};
-  return {.every = env::integer("LOCKSTEP_PURE_CHECK"), .at = {}};
+  const int64_t every = env::integer("LOCKSTEP_PURE_CHECK");
+  LOCKSTEP_CHECK_VALUE(every >= 0, "[environment] the variable must be auto, off, or a number of calls that is not ",
+                       "negative: LOCKSTEP_PURE_CHECK=", every);
+  return {.every = every, .at = {}};
 }
 
 /// The seeds that a run of the function draws: from the replica's own generator, or from LibTorch's with one replica.

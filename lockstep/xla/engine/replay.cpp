@@ -44,6 +44,7 @@ void Replay::begin_trace(const Tensors& arguments, const Numbers& numbers, const
   now_.assign(devices_.size(), {});
   arguments_.assign(devices_.size(), {});
   refusal_.clear();
+  if (is_ready_) keep_program(program_);  // replays are no uses of it
   is_ready_ = false;
   for (size_t replica = 0; replica < arguments.size(); ++replica) {
     now_[replica].given = numbers[replica];

@@ -109,7 +109,7 @@ std::vector<LazyStorage::View>& LazyStorage::views_of_run() {
 
 Trace::Result LazyStorage::pending_result() {
   views_.clear();
-  return {value_, layout, before_.get()};
+  return {value_, layout, may_be_donated ? before_.get() : nullptr};
 }
 
 bool LazyStorage::roll_back() {

@@ -71,6 +71,10 @@ class LOCKSTEP_API LazyStorage final : public PendingStorage {
   /// The argument that it held before its pending value; null if it held none.
   const Value& before() const { return before_; }
 
+  /// Whether programs may take over its memory for its next value. Without, other threads may read every value that it
+  /// has held.
+  bool may_be_donated = true;
+
   /// The layout of every value that it holds.
   LayoutPtr layout = nullptr;
 
