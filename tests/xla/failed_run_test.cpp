@@ -60,7 +60,10 @@ std::vector<torch::Tensor> train_past_failure(int replicas, const Options& optio
   for (int i = 0; i < 4; ++i) {
     if (i == at && failure != Failure::None) {
       const std::string text = error_text([&] {
-        const auto large = strategy.run([&](const torch::Tensor& x) { return step(x, failure); }, batch(i));
+        RunOptions options;
+        if (failure == Failure::NeverCompiles) options.xla_options = {{"xla_no_such_option", "1"}};
+        const auto large = strategy.run(
+            options, [&](const torch::Tensor& x) { return step(x, failure); }, batch(i));
         strategy.local_results(large)[0].cpu();
       });
       EXPECT_NE(text, "nothing was thrown");
@@ -99,6 +102,18 @@ TEST_F(FailedRunTest, OptimizersOnTheHostGoOn) {
 }
 TEST_F(FailedRunTest, AStepThatNeedsTooMuchMemoryLeavesEverything) {
   expect_unchanged<torch::optim::Adam>(torch::optim::AdamOptions(0.01), Failure::TooLarge);
+}
+
+TEST_F(FailedRunTest, AStepThatCannotBeCompiledLeavesEverything) {
+  expect_unchanged<torch::optim::Adam>(torch::optim::AdamOptions(0.01), Failure::NeverCompiles);
+}
+
+TEST_F(FailedRunTest, ValuesThatAreLoadedOutsideOfRunsReplaceTheOldOnes) {
+  const TPUStrategy strategy = make_strategy({1, 1});
+  const auto weight = split_batch(strategy, torch::ones({8}, kFailedRunDoubles)).at(0);
+  weight.copy_(torch::full({8}, 2.0, torch::TensorOptions(torch::kCPU).dtype(torch::kDouble)));
+  EXPECT_EQ(storage_of(weight)->before().get(), nullptr) << "the old value is not kept on the device";
+  EXPECT_EQ(weight.cpu()[0].item<double>(), 2);
 }
 
 TEST_F(FailedRunTest, OnlyReadingWhatIsLostThrows) {

@@ -115,6 +115,15 @@ TEST_F(ProgramCacheTest, DamagedProgramsAreCompiledAgain) {
   EXPECT_THAT(ended(start()), HasSubstr("compiled none, loaded some")) << "they were stored again";
 }
 
+TEST_F(ProgramCacheTest, FlagsInAFileBelongToTheProgram) {
+  const std::string flags = (files_.path() / "flags").string();
+  std::ofstream(flags) << "--xla_backend_optimization_level=0\n";
+  EXPECT_THAT(ended(start({"XLA_FLAGS=" + flags})), HasSubstr("compiled some, loaded none"));
+  EXPECT_THAT(ended(start({"XLA_FLAGS=" + flags})), HasSubstr("compiled none, loaded some"));
+  std::ofstream(flags) << "--xla_backend_optimization_level=1\n";
+  EXPECT_THAT(ended(start({"XLA_FLAGS=" + flags})), HasSubstr("compiled some, loaded none"));
+}
+
 TEST_F(ProgramCacheTest, AFolderThatBecomesUnusableDoesNotEndARun) {
   LOCKSTEP_NEEDS_DEVICES(1);
   const TPUStrategy strategy = make_strategy({1, 1});

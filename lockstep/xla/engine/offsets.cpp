@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 
 #include "lockstep/base/log.h"
@@ -136,16 +137,31 @@ void make_dynamic(Trace& trace, const std::vector<char>& changes) {
   trace = collect(std::move(trace.results));
 }
 
-}  // namespace
-
-void make_offsets_arguments(std::vector<PendingWork>& works) {
-  if (!has_offsets(works[0].trace())) return;
+/// What all replicas compute without offsets; nothing if there are none, or if replicas compute different things.
+std::optional<uint64_t> common_identity(const std::vector<PendingWork>& works) {
+  if (!has_offsets(works[0].trace())) return std::nullopt;
   const uint64_t identity = identity_without_offsets(works[0].trace());
   for (const PendingWork& work : works) {
     const Trace& trace = work.trace();
-    if (trace.nodes.size() != works[0].trace().nodes.size() || identity_without_offsets(trace) != identity) return;
+    const bool is_same = trace.nodes.size() == works[0].trace().nodes.size();
+    if (!is_same || identity_without_offsets(trace) != identity) return std::nullopt;
   }
-  const std::vector<char> changes = changing_offsets(identity, works);
+  return identity;
+}
+
+}  // namespace
+
+bool is_known_with_offsets(const std::vector<PendingWork>& works) {
+  const std::optional<uint64_t> identity = common_identity(works);
+  if (!identity) return false;
+  const std::lock_guard<std::mutex> lock(all_offsets().mutex);
+  return all_offsets().steps.count(*identity) > 0;
+}
+
+void make_offsets_arguments(std::vector<PendingWork>& works) {
+  const std::optional<uint64_t> identity = common_identity(works);
+  if (!identity) return;
+  const std::vector<char> changes = changing_offsets(*identity, works);
   if (std::find(changes.begin(), changes.end(), 1) == changes.end()) return;
   for (PendingWork& work : works) make_dynamic(work.trace(), changes);
 }

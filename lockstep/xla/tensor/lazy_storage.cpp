@@ -73,6 +73,7 @@ void LazyStorage::bind_unchecked(Value value) {
       device_->add(*this);
     } else {
       device_->remove(*this);
+      if (device_->run_id.load() == 0) before_.reset();  // nothing can fail: the old memory is free
       if (before_ && device_->run_id.load() != 0 && InUserFunction::is_current()) device_->add_written(*this);
     }
   }
