@@ -111,6 +111,14 @@ TEST_F(ReplayArgumentsTest, DivisorsOfZeroAreRefused) {
   EXPECT_ANY_THROW(step(x, int64_t{0}));
 }
 
+TEST_F(ReplayArgumentsTest, NumbersThatLibTorchChecksAreRefused) {
+  const TPUStrategy strategy = make_strategy({1, 1});
+  const auto x = torch::ones({26}, kArgumentDoubles);
+  auto dropout = strategy.pure([](const torch::Tensor& own, double p) { return torch::dropout(own, p, true); });
+  for (const double p : {0.5, 0.1, 0.2, 0.3, 0.6, 0.4, 0.25, 0.15}) dropout(x, p);
+  EXPECT_ANY_THROW(dropout(x, 1.5));
+}
+
 TEST_F(ReplayArgumentsTest, NumbersThatTheProgramDoesNotUseAreStepsOfTheirOwn) {
   const TPUStrategy strategy = make_strategy({1, 1});
   const auto x = torch::ones({24}, kArgumentDoubles);

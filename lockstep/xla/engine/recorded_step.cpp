@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <string_view>
 
 #include <ATen/ATen.h>
 
@@ -161,6 +162,31 @@ std::string compare_sinks(const RecordedStep& now, const RecordedStep& last) {
   return "";
 }
 
+/// Whether a function of LibTorch checks its numbers: probabilities, deviations, ranges.
+bool checks_its_numbers(std::string_view function) {
+  constexpr std::string_view kFunctions[] = {"bernoulli",  "binomial", "cauchy", "dropout",    "exponential",
+                                             "geometric",  "normal",   "random", "uniform",    "huber_loss",
+                                             "smooth_l1_", "celu",     "renorm", "threshold_", "pow"};
+  return std::any_of(std::begin(kFunctions), std::end(kFunctions),
+                     [&](std::string_view name) { return function.find(name) != std::string_view::npos; });
+}
+
+double as_double(const StepNumber& number) {
+  return std::visit([](auto value) { return static_cast<double>(value); }, number);
+}
+
+/// The calls `now` and `last` have been traced without an error: LibTorch has accepted their numbers.
+void note_accepted(const RecordedStep& now, const RecordedStep& last, size_t i, RecordedStep::Number& number) {
+  if (number.argument < 0 || !checks_its_numbers(number.origin)) return;
+  const auto argument = static_cast<size_t>(number.argument);
+  const double a = as_double(now.given[argument]), b = as_double(last.given[argument]);
+  const RecordedStep::Number& before = last.numbers[i];
+  const bool is_known = before.is_checked && before.argument == number.argument && before.rule == number.rule;
+  number.is_checked = true;
+  number.least_accepted = std::min({a, b, is_known ? before.least_accepted : a});
+  number.most_accepted = std::max({a, b, is_known ? before.most_accepted : a});
+}
+
 std::string text_of_number(const RecordedStep::Number& number) {
   if (is_float(number.dtype)) return c10::str(std::bit_cast<double>(number.bits));
   return std::to_string(static_cast<int64_t>(number.bits));
@@ -242,7 +268,10 @@ std::string compare_numbers(RecordedStep& now, const RecordedStep& last) {
   }
   for (size_t i = 0; i < now.numbers.size(); ++i) {
     if (now.numbers[i].draw >= 0) continue;
-    if (find_rule(i, now, last)) continue;
+    if (find_rule(i, now, last)) {
+      note_accepted(now, last, i, now.numbers[i]);
+      continue;
+    }
     return std::string("a number changes from call to call") + in_function(now.numbers[i].origin) + ": it is " +
            text_of_number(now.numbers[i]) + ", and was " + text_of_number(last.numbers[i]) +
            "; pass it to the step as a tensor, or as a number that is used as it is";
@@ -268,6 +297,7 @@ uint64_t bits_by_rule(const StepNumber& given, NumberRule rule, Dtype dtype) {
 }
 
 bool RecordedStep::Number::allows(const StepNumber& given) const {
+  if (is_checked && !(least_accepted <= as_double(given) && as_double(given) <= most_accepted)) return false;
   if (least == INT64_MIN && most == INT64_MAX && may_be_zero) return true;
   const auto bits = static_cast<int64_t>(bits_by_rule(given, rule, at::kLong));  // a narrower dtype would wrap around
   const bool is_zero = bits_by_rule(given, rule, dtype) == 0;

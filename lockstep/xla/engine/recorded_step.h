@@ -65,6 +65,10 @@ struct RecordedStep {
     int64_t least = INT64_MIN;
     int64_t most = INT64_MAX;
     bool may_be_zero = true;
+    /// The function of LibTorch allows only some values: those between two that it has accepted.
+    bool is_checked = false;
+    double least_accepted = 0;
+    double most_accepted = 0;
 
     bool allows(const StepNumber& given) const;
   };
