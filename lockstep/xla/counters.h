@@ -20,6 +20,8 @@ struct Counters {
   int64_t executions = 0;
   /// Executions with arguments that were padded to the size of earlier ones, or to powers of two.
   int64_t padded_executions = 0;
+  /// How often a step that is not known has waited for LibTorch's backward threads to release their gradients.
+  int64_t backward_waits = 0;
   /// Steps that were replayed without running their function.
   int64_t replays = 0;
   int64_t compiles = 0;

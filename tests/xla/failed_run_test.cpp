@@ -60,7 +60,10 @@ std::vector<torch::Tensor> train_past_failure(int replicas, const Options& optio
   for (int i = 0; i < 4; ++i) {
     if (i == at && failure != Failure::None) {
       const std::string text = error_text([&] {
-        const auto large = strategy.run([&](const torch::Tensor& x) { return step(x, failure); }, batch(i));
+        RunOptions options;
+        if (failure == Failure::NeverCompiles) options.xla_options = {{"xla_no_such_option", "1"}};
+        const auto large = strategy.run(
+            options, [&](const torch::Tensor& x) { return step(x, failure); }, batch(i));
         strategy.local_results(large)[0].cpu();
       });
       EXPECT_NE(text, "nothing was thrown");
@@ -99,6 +102,18 @@ TEST_F(FailedRunTest, OptimizersOnTheHostGoOn) {
 }
 TEST_F(FailedRunTest, AStepThatNeedsTooMuchMemoryLeavesEverything) {
   expect_unchanged<torch::optim::Adam>(torch::optim::AdamOptions(0.01), Failure::TooLarge);
+}
+
+TEST_F(FailedRunTest, AStepThatCannotBeCompiledLeavesEverything) {
+  expect_unchanged<torch::optim::Adam>(torch::optim::AdamOptions(0.01), Failure::NeverCompiles);
+}
+
+TEST_F(FailedRunTest, ValuesThatAreLoadedOutsideOfRunsReplaceTheOldOnes) {
+  const TPUStrategy strategy = make_strategy({1, 1});
+  const auto weight = split_batch(strategy, torch::ones({8}, kFailedRunDoubles)).at(0);
+  weight.copy_(torch::full({8}, 2.0, torch::TensorOptions(torch::kCPU).dtype(torch::kDouble)));
+  EXPECT_EQ(storage_of(weight)->before().get(), nullptr) << "the old value is not kept on the device";
+  EXPECT_EQ(weight.cpu()[0].item<double>(), 2);
 }
 
 TEST_F(FailedRunTest, OnlyReadingWhatIsLostThrows) {
@@ -151,6 +166,32 @@ TEST_F(FailedRunTest, ValuesFromTheHostAreRolledBackToo) {
   EXPECT_EQ(v.read_value().sum().item<double>(), 21);
   EXPECT_THAT(error_text([&] { assign(true); }), HasSubstr("on purpose"));
   EXPECT_EQ(v.read_value().sum().item<double>(), 21);
+}
+
+TEST_F(FailedRunTest, ARunInsideAMergeFunctionIsRolledBack) {
+  for (const int replicas : {1, 2}) {
+    const TPUStrategy strategy = make_strategy({replicas, 1});
+    auto scope = strategy.scope();
+    Variable v(torch::ones({replicas + 5}, kFailedRunDoubles), {.aggregation = VariableAggregation::Mean});
+    const auto fail = [&](const Strategy& inner) {
+      inner.run([&] {
+        v.assign_add(torch::full({replicas + 5}, 10.0, kFailedRunDoubles));
+        throw std::runtime_error("on purpose");
+      });
+    };
+    const auto value = [&] { return strategy.local_results(v)[0].cpu()[0].item<double>(); };
+    strategy.run([&] {
+      get_replica_context().merge_call([&](const Strategy& inner) {
+        EXPECT_THAT(error_text([&] { fail(inner); }), HasSubstr("on purpose"));
+        EXPECT_EQ(value(), 1);
+      });
+      v.assign_add(torch::ones({replicas + 5}, kFailedRunDoubles));
+    });
+    EXPECT_EQ(value(), 2);
+    EXPECT_THAT(error_text([&] { strategy.run([&] { get_replica_context().merge_call(fail); }); }),
+                HasSubstr("on purpose"));
+    EXPECT_EQ(value(), 2);
+  }
 }
 
 TEST_F(FailedRunTest, WorkOutsideOfRunsThatFailsIsNotTriedAgain) {

@@ -115,6 +115,26 @@ TEST_F(ProgramCacheTest, DamagedProgramsAreCompiledAgain) {
   EXPECT_THAT(ended(start()), HasSubstr("compiled none, loaded some")) << "they were stored again";
 }
 
+TEST_F(ProgramCacheTest, FlagsInAFileBelongToTheProgram) {
+  const std::string flags = (files_.path() / "flags").string();
+  std::ofstream(flags) << "--xla_backend_optimization_level=0\n";
+  EXPECT_THAT(ended(start({"XLA_FLAGS=" + flags})), HasSubstr("compiled some, loaded none"));
+  EXPECT_THAT(ended(start({"XLA_FLAGS=" + flags})), HasSubstr("compiled none, loaded some"));
+  std::ofstream(flags) << "--xla_backend_optimization_level=1\n";
+  EXPECT_THAT(ended(start({"XLA_FLAGS=" + flags})), HasSubstr("compiled some, loaded none"));
+}
+
+TEST_F(ProgramCacheTest, AFolderThatBecomesUnusableDoesNotEndARun) {
+  LOCKSTEP_NEEDS_DEVICES(1);
+  const TPUStrategy strategy = make_strategy({1, 1});
+  const std::string file = ::testing::TempDir() + "/lockstep_no_folder";
+  std::ofstream(file) << "no folder";
+  setenv("LOCKSTEP_XLA_CACHE", file.c_str(), 1);
+  const auto sum = strategy.run([](const torch::Tensor& x) { return x.erf().sum(); }, torch::zeros({67}));
+  EXPECT_EQ(strategy.local_results(sum)[0].item<float>(), 0);
+  unsetenv("LOCKSTEP_XLA_CACHE");
+}
+
 TEST_F(ProgramCacheTest, ProcessesAtOnceWithOtherOptionsShareAFolder) {
   ChildProcess a = start(), b = start(), c = start({"XLA_FLAGS=--xla_backend_optimization_level=1"});
   const std::string of_a = ended(std::move(a)), of_b = ended(std::move(b)), of_c = ended(std::move(c));

@@ -145,6 +145,8 @@ TEST_F(ReplayTest, HostTensorsThatAreWrittenForbidIt) {
   for (int call = 0; call < 6; ++call) {
     EXPECT_EQ(step(torch::full({4}, double(call), kReplayDoubles))[0].sum().item<double>(), 4.0 * (call + 1));
   }
+  EXPECT_FALSE(step.is_replayed());
+  EXPECT_THAT(step.why_not(), HasSubstr("writes in place to a tensor that it copied from the host"));
 }
 
 TEST_F(ReplayTest, ReasonsNameGraphsReadsAndViews) {
@@ -275,8 +277,23 @@ TEST_F(ReplayTest, ProgramsThatAreNotUsedAreForgotten) {
   EXPECT_EQ(sum(55), 55);
   EXPECT_EQ(counters().compiles - before.compiles, 6) << "the last ones are there";
   for (int call = 3; call < 11; ++call) EXPECT_EQ(replayed(), 0) << "also when it is checked, at call 10";
+  EXPECT_EQ(counters().compiles - before.compiles, 6) << "a check does not compile the program again";
   EXPECT_TRUE(step.is_replayed()) << step.why_not();
   unsetenv("LOCKSTEP_XLA_PROGRAMS");
+}
+
+TEST_F(ReplayTest, LimitsOutOfRangeAreRefused) {
+  const TPUStrategy strategy = make_strategy({1, 1});
+  for (const char* text : {"0", "-5"}) {
+    setenv("LOCKSTEP_XLA_PROGRAMS", text, 1);
+    const auto run = [&] { strategy.run([](const torch::Tensor& x) { return x.tanh() * 3; }, torch::ones({61})); };
+    EXPECT_THAT(message_of_call(run), HasSubstr("LOCKSTEP_XLA_PROGRAMS"));
+  }
+  unsetenv("LOCKSTEP_XLA_PROGRAMS");
+  setenv("LOCKSTEP_PURE_CHECK", "-1", 1);
+  EXPECT_THAT(message_of_call([&] { strategy.pure([](const torch::Tensor& x) { return x * 2; }); }),
+              HasSubstr("LOCKSTEP_PURE_CHECK"));
+  unsetenv("LOCKSTEP_PURE_CHECK");
 }
 
 TEST_F(ReplayTest, ProgramsOfOtherSizesKnowWhichNumbersChange) {

@@ -11,6 +11,7 @@
 
 #include "lockstep/lockstep.h"
 #include "lockstep/xla/counters.h"
+#include "lockstep/xla/lower/value_checks.h"
 #include "lockstep/xla/tensor/lazy_storage.h"
 #include "tests/xla/mesh_strategy.h"
 #include "tests/xla/plugin.h"
@@ -194,6 +195,32 @@ TEST_F(XlaThreadsTest, OthersMayDropTensorsWhileTheyAreComputed) {
   }
 }
 
+TEST_F(XlaThreadsTest, OthersMayReadResultsWhileProgramsCheckTheirValues) {
+  const TPUStrategy strategy = make_strategy({2, 1});
+  set_value_checks(ValueChecks::All);
+  auto scope = strategy.scope();
+  const Variable v(torch::zeros({6, 3}, kThreadDoubles), {.aggregation = VariableAggregation::Sum});
+  const auto indices = split_batch(strategy, torch::tensor({0, 2, 4, 5}));
+  const auto step = [&](const torch::Tensor& rows) {
+    const auto part = v.value().detach().index_select(0, rows * 1);
+    v.assign_add(torch::ones_like(v.value()));
+    return part;
+  };
+  auto pure = strategy.pure(step);
+  const auto result = strategy.local_results(strategy.run(step, indices));
+  {
+    const Beside reads([&] {
+      EXPECT_EQ(result[0].cpu().sum().item<double>(), 0);
+      EXPECT_EQ(result[1].cpu().sum().item<double>(), 0);
+    });
+    for (int call = 0; call < 150; ++call) strategy.run(step, indices);
+    for (int call = 0; call < 300; ++call) pure(indices);
+    EXPECT_TRUE(pure.is_replayed()) << pure.why_not();
+  }
+  set_value_checks(ValueChecks::FirstRuns);
+  EXPECT_EQ(v.read_value()[0][0].item<double>(), 2 * 451);
+}
+
 TEST_F(XlaThreadsTest, OthersMustNotCompute) {
   const TPUStrategy strategy = make_strategy({2, 1});
   const auto x = split_batch(strategy, torch::ones({4, 3}, kThreadDoubles));
@@ -219,6 +246,14 @@ TEST_F(XlaThreadsTest, OthersMustNotCompute) {
   EXPECT_THAT(error_in_run([](const torch::Tensor& own) { own.exp(); }), HasSubstr("a thread that is no replica"));
   EXPECT_THAT(error_in_run([](const torch::Tensor& own) { own.clone().add_(1); }), HasSubstr("no replica"));
   EXPECT_THAT(error_in_run([](const torch::Tensor& own) { own.detach().zero_(); }), HasSubstr("no replica"));
+  EXPECT_THAT(error_in_run([](const torch::Tensor& own) {
+                const auto leaf = torch::ones({2}, torch::TensorOptions(torch::kCPU)).requires_grad_();
+                auto sum = (leaf * 2).sum();
+                sum.register_hook([&](const torch::Tensor&) { own.exp(); });
+                sum.backward();
+              }),
+              HasSubstr("no replica"))
+      << "a backward pass of a thread that is no replica";
   EXPECT_EQ(error_in_run([](const torch::Tensor& own) { own.cpu().sum(); }), "nothing was thrown");
 }
 

@@ -1,5 +1,7 @@
 #include "lockstep/strategy/tpu/tpu_impl.h"
 
+#include <optional>
+
 #include "lockstep/strategy/context_frame.h"
 #include "lockstep/strategy/run_options.h"
 #include "lockstep/strategy/run_replicas.h"
@@ -66,25 +68,29 @@ void TPUImpl::before_merge(int replica) { xla::execute_pending(*xla_devices_.dev
 void TPUImpl::call_for_each_replica(c10::function_ref<void(int)> body) {
   const std::lock_guard<std::recursive_mutex> turn(tpu_run_mutex());
   std::unique_ptr<xla::ReplicaRun> run = xla_devices_.begin(settings_of(take_run_options()));
-  const xla::RunThread of_run(run->id());
+  std::optional<xla::RunThread> of_run(std::in_place, run->id());
+  const auto end_run = [&] {
+    run.reset();
+    of_run.reset();  // a run around this one goes on: the thread is its own again
+  };
   try {
     StrategyImpl::call_for_each_replica([&](int replica) {
       const LeaveRun leave(*run, replica);
-      xla::RunThread::join(run->id());  // until the replica's part of the run ends, behind its function
+      xla::RunThread::join(run->id());  // also for what follows the function
       const xla::InUserFunction function;
       body(replica);
     });
     run->finish();
   } catch (const std::exception& error) {
-    run.reset();
+    end_run();
     xla_devices_.roll_back(error.what());
     throw;
   } catch (...) {
-    run.reset();
+    end_run();
     xla_devices_.roll_back("an exception that is no std::exception");
     throw;
   }
-  run.reset();
+  end_run();
   // A run inside a merge function belongs to the run around it.
   if (current_frame() == nullptr || current_frame()->depth == 0) check_replicas();
 }

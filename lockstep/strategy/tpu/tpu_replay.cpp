@@ -46,7 +46,10 @@ xla::ReplayChecks checks_from_environment() {
   const std::string text = env::text("LOCKSTEP_PURE_CHECK");
   if (text == "auto") return {};
   if (text == "off") return {.every = 0, .at = {}};
-  return {.every = env::integer("LOCKSTEP_PURE_CHECK"), .at = {}};
+  const int64_t every = env::integer("LOCKSTEP_PURE_CHECK");
+  LOCKSTEP_CHECK_VALUE(every >= 0, "[environment] the variable must be auto, off, or a number of calls that is not ",
+                       "negative: LOCKSTEP_PURE_CHECK=", every);
+  return {.every = every, .at = {}};
 }
 
 /// The seeds that a run of the function draws: from the replica's own generator, or from LibTorch's with one replica.
@@ -94,9 +97,15 @@ bool ChangingNumbers::note(size_t position, const xla::StepNumber& value) {
   return known.changes;
 }
 
-void ChangingNumbers::set_selects(size_t position) {
-  known_[position] = {};
-  known_[position].selects = true;
+void ChangingNumbers::note_selects(size_t position) {
+  Known& known = known_[position];
+  if (known.selects || ++known.program_changes < 2) return;
+  known = {};
+  known.selects = true;
+}
+
+bool ChangingNumbers::any_selects() const {
+  return std::any_of(known_.begin(), known_.end(), [](const Known& known) { return known.selects; });
 }
 
 TPUReplay::TPUReplay(StrategyImpl& strategy, const xla::ReplicaDevices& devices)
@@ -192,7 +201,7 @@ void TPUReplay::begin_run(const StepArguments& arguments) {
   std::unique_lock<std::recursive_mutex> turn(tpu_run_mutex());
   current_ = &find(arguments);
   seedings_ = num_seedings();
-  current_->replay.begin_trace(arguments.tensors, numbers_);
+  current_->replay.begin_trace(arguments.tensors, numbers_, num_given_);
   turn_ = std::move(turn);
   used_graphs_.emplace();
 }
@@ -217,7 +226,7 @@ void TPUReplay::end_run(Tensors& results) {
   size_t first = 0;
   for (size_t replica = 0; replica < num_given_.size(); ++replica) {
     for (const size_t i : replay.numbers_that_select(replica)) {
-      if (i < num_given_[replica]) changing_.set_selects(first + i);
+      if (i < num_given_[replica]) changing_.note_selects(first + i);
     }
     first += num_given_[replica];
   }
@@ -241,7 +250,12 @@ at::Tensor TPUReplay::without_view(const at::Tensor& result) {
 
 std::string TPUReplay::why_not() const {
   if (!refusal_.empty()) return refusal_;
-  return current_ == nullptr ? "it has not been called yet" : current_->replay.why_not();
+  if (current_ == nullptr) return "it has not been called yet";
+  const std::string why = current_->replay.why_not();
+  if (why.empty() || !changing_.any_selects()) return why;
+  return why +
+         "; each value of a number that the program follows from in another way than as its number, or not at all, " +
+         "is a step of its own";
 }
 
 }  // namespace lockstep::detail

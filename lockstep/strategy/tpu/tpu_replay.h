@@ -20,14 +20,17 @@ class ChangingNumbers {
  public:
   /// Notes the value of a number and returns whether it changes: it has had more than three values.
   bool note(size_t position, const xla::StepNumber& value);
-  /// Each value of the number is a step of its own from now on: it selects the program.
-  void set_selects(size_t position);
+  /// The program may have changed with the number. The second time each value of the number is a step of its own from
+  /// then on: it selects the program.
+  void note_selects(size_t position);
+  bool any_selects() const;
 
  private:
   struct Known {
     std::vector<xla::StepNumber> values;
     bool changes = false;
     bool selects = false;
+    int program_changes = 0;
   };
   std::vector<Known> known_;
 };

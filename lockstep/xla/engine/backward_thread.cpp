@@ -8,6 +8,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "lockstep/device/placement.h"
+#include "lockstep/xla/counters.h"
+#include "lockstep/xla/engine/offsets.h"
 #include "lockstep/xla/engine/program.h"
 #include "lockstep/xla/tensor/lazy_storage.h"
 
@@ -46,10 +48,10 @@ std::vector<PendingWork> take_all(const std::vector<XlaDevice*>& devices) {
 }
 
 bool is_known(const std::vector<PendingWork>& works, const std::vector<XlaDevice*>& devices) {
-  for (const PendingWork& work : works) {
-    if (work.trace().hash != works[0].trace().hash) return false;
-  }
-  return works[0].empty() || may_have_program(works[0].trace(), devices);
+  const bool are_equal = std::all_of(
+      works.begin(), works.end(), [&](const PendingWork& work) { return work.trace().hash == works[0].trace().hash; });
+  if (are_equal && (works[0].empty() || may_have_program(works[0].trace(), devices))) return true;
+  return is_known_with_offsets(works);
 }
 
 }  // namespace
@@ -60,6 +62,7 @@ std::vector<PendingWork> take_pending(const std::vector<XlaDevice*>& devices) {
   for (XlaDevice* device : devices) any_backward = device->has_backward() || any_backward;
   if (!any_backward || is_known(works, devices)) return works;
   works.clear();  // puts them back
+  count([](Counters& all) { ++all.backward_waits; });
   for (XlaDevice* device : devices) {
     if (!device->has_backward()) continue;
     wait_for_backward_thread(*device);

@@ -31,6 +31,16 @@ std::optional<ProgramStore> program_store() {
   return ProgramStore(*folder, limit * kMib);
 }
 
+/// The store, if it can be used. A folder that becomes unusable while the process runs is no reason to end it.
+std::optional<ProgramStore> usable_program_store() {
+  try {
+    return program_store();
+  } catch (const c10::ValueError& error) {
+    LOCKSTEP_LOG(Warn) << "programs are compiled without LOCKSTEP_XLA_CACHE: " << error.what_without_backtrace();
+    return std::nullopt;
+  }
+}
+
 /// Identifies the plugin's file: the versions that plugins report are not always those of a build.
 std::string file_identity(const std::string& path) {
   struct stat status {};
@@ -50,7 +60,12 @@ std::string processor() {
 
 std::string variable(const char* name) {
   const char* const value = std::getenv(name);
-  return c10::str(name, "=", value == nullptr ? "" : value, "\n");
+  std::string text = c10::str(name, "=", value == nullptr ? "" : value, "\n");
+  // XLA takes a value that does not begin with '-' as the name of a file with flags.
+  if (value == nullptr || *value == '\0' || *value == '-') return text;
+  std::ifstream file(value);
+  for (std::string line; std::getline(file, line);) text += line + "\n";
+  return text;
 }
 
 /// Everything that the compiled program depends on.
@@ -99,7 +114,7 @@ Executable compile(const Client& client, const ProgramSource& source, bool is_st
 Executable compile_program(const Client& client, const ProgramSource& source) {
   const auto begin = Clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
-  const std::optional<ProgramStore> store = program_store();
+  const std::optional<ProgramStore> store = usable_program_store();
   const std::string key = store ? key_of(client, source) : std::string();
   if (store) {
     if (Executable loaded = load(client, *store, key)) {

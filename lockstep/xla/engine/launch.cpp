@@ -116,7 +116,11 @@ void LaunchArguments::add(at::ArrayRef<const Node*> arguments, const std::vector
   for (int i = 0; i < num_partitions_; ++i) {
     auto& handles = handles_.emplace_back();
     handles.reserve(arguments.size() + 2);
-    for (const Node* argument : arguments) handles.push_back(data_of(*argument).buffers[i].handle());
+    for (const Node* argument : arguments) {
+      const DeviceData& data = data_of(*argument);
+      LOCKSTEP_ASSERT(static_cast<size_t>(i) < data.buffers.size(), "an argument has no data: ", describe(*argument));
+      handles.push_back(data.buffers[i].handle());
+    }
     const auto send_numbers = [&](const void* data, ElementType type, size_t size) {
       if (size == 0) return;
       numbers_.push_back(client().upload(data, type, {static_cast<int64_t>(size)}, device.plugin_devices()[i]));

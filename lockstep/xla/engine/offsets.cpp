@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 
 #include "lockstep/base/log.h"
@@ -16,16 +17,17 @@ constexpr size_t kMostStepsWithOffsets = 4096;
 /// The recompilation of a step that is a warning.
 constexpr int kWarnedRecompilation = 3;
 
-/// The offsets of a step: one entry for each dimension of each slice.
+/// The offsets of a step at one size: one entry for each dimension of each slice.
 struct StepOffsets {
   std::vector<int64_t> last;
-  std::vector<char> changes;
   int recompilations = 0;
 };
 
 struct AllOffsets {
   std::mutex mutex;
   std::unordered_map<uint64_t, StepOffsets> steps;
+  /// Which offsets of a step change, whatever its sizes.
+  std::unordered_map<uint64_t, std::vector<char>> changes;
 };
 
 AllOffsets& all_offsets() {
@@ -91,23 +93,28 @@ void report_changed_offset(StepOffsets& step, const Trace& trace, size_t offset,
 std::vector<char> changing_offsets(uint64_t identity, const std::vector<PendingWork>& works) {
   AllOffsets& all = all_offsets();
   const std::lock_guard<std::mutex> lock(all.mutex);
-  if (all.steps.size() >= kMostStepsWithOffsets && all.steps.count(identity) == 0) all.steps.clear();
+  if (all.steps.size() >= kMostStepsWithOffsets && all.steps.count(identity) == 0) {
+    all.steps.clear();
+    all.changes.clear();
+  }
   StepOffsets& step = all.steps[identity];
+  std::vector<char>& changes = all.changes[works[0].trace().skeleton];
   std::vector<int64_t> first = offsets_of(works[0].trace());
   const bool is_known = step.last.size() == first.size();
-  if (!is_known) step = {first, std::vector<char>(first.size(), 0), 0};
+  if (!is_known) step = {first, 0};
+  changes.resize(first.size(), 0);
   bool is_reported = !is_known;
   for (const PendingWork& work : works) {
     const std::vector<int64_t> now = offsets_of(work.trace());
     for (size_t i = 0; i < now.size(); ++i) {
-      if (now[i] == step.last[i] || step.changes[i] != 0) continue;
+      if (now[i] == step.last[i] || changes[i] != 0) continue;
       if (!is_reported) report_changed_offset(step, work.trace(), i, now[i]);
       is_reported = true;
-      step.changes[i] = 1;
+      changes[i] = 1;
     }
   }
   step.last = std::move(first);
-  return step.changes;
+  return changes;
 }
 
 /// If one offset of a slice changes, those along all dimensions that it cuts are arguments.
@@ -130,16 +137,31 @@ void make_dynamic(Trace& trace, const std::vector<char>& changes) {
   trace = collect(std::move(trace.results));
 }
 
-}  // namespace
-
-void make_offsets_arguments(std::vector<PendingWork>& works) {
-  if (!has_offsets(works[0].trace())) return;
+/// What all replicas compute without offsets; nothing if there are none, or if replicas compute different things.
+std::optional<uint64_t> common_identity(const std::vector<PendingWork>& works) {
+  if (!has_offsets(works[0].trace())) return std::nullopt;
   const uint64_t identity = identity_without_offsets(works[0].trace());
   for (const PendingWork& work : works) {
     const Trace& trace = work.trace();
-    if (trace.nodes.size() != works[0].trace().nodes.size() || identity_without_offsets(trace) != identity) return;
+    const bool is_same = trace.nodes.size() == works[0].trace().nodes.size();
+    if (!is_same || identity_without_offsets(trace) != identity) return std::nullopt;
   }
-  const std::vector<char> changes = changing_offsets(identity, works);
+  return identity;
+}
+
+}  // namespace
+
+bool is_known_with_offsets(const std::vector<PendingWork>& works) {
+  const std::optional<uint64_t> identity = common_identity(works);
+  if (!identity) return false;
+  const std::lock_guard<std::mutex> lock(all_offsets().mutex);
+  return all_offsets().steps.count(*identity) > 0;
+}
+
+void make_offsets_arguments(std::vector<PendingWork>& works) {
+  const std::optional<uint64_t> identity = common_identity(works);
+  if (!identity) return;
+  const std::vector<char> changes = changing_offsets(*identity, works);
   if (std::find(changes.begin(), changes.end(), 1) == changes.end()) return;
   for (PendingWork& work : works) make_dynamic(work.trace(), changes);
 }

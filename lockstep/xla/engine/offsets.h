@@ -11,4 +11,7 @@ namespace lockstep::xla {
 /// counted and logged; later values of the offset are not. Offsets that do not change stay constants.
 void make_offsets_arguments(std::vector<PendingWork>& works);
 
+/// Whether the same has been executed with other offsets.
+bool is_known_with_offsets(const std::vector<PendingWork>& works);
+
 }  // namespace lockstep::xla

@@ -1,11 +1,13 @@
 #include "lockstep/xla/engine/program.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <map>
 #include <unordered_map>
 
 #include "lockstep/base/env.h"
+#include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/xla/counters.h"
 #include "lockstep/xla/engine/compile_program.h"
@@ -24,7 +26,7 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 
 /// The cache entry of a trace: values of its numbers, and the program that was compiled with them.
 struct Entry {
-  std::vector<uint64_t> key;
+  std::shared_ptr<const std::vector<uint64_t>> key;
   std::vector<uint64_t> constants;
   std::shared_ptr<const Program> program;
   /// A thread compiles it; others wait for it.
@@ -102,8 +104,8 @@ std::vector<uint64_t> full_key(const Trace& trace, const std::vector<uint64_t>& 
   return key;
 }
 
-std::shared_ptr<const Program> compile(const Trace& trace, at::ArrayRef<XlaDevice*> devices,
-                                       std::vector<char> number_is_argument) {
+std::shared_ptr<Program> compile(const Trace& trace, at::ArrayRef<XlaDevice*> devices,
+                                 std::vector<char> number_is_argument) {
   auto program = std::make_shared<Program>();
   const auto begin = Clock::now();
   EmitOptions options;
@@ -145,14 +147,14 @@ const Node* numbers_that_change(const Entry& entry, at::ArrayRef<const Trace*> t
 std::shared_ptr<Entry> find_entry(Cache& all, uint64_t hash, const std::vector<uint64_t>& key) {
   const auto [begin, end] = all.entries.equal_range(hash);
   for (auto known = begin; known != end; ++known) {
-    if (known->second->key == key) return known->second;
+    if (*known->second->key == key) return known->second;
   }
   return nullptr;
 }
 
 std::shared_ptr<Entry> new_entry(Cache& all, uint64_t hash, std::vector<uint64_t> key, const Trace& trace) {
   auto entry = std::make_shared<Entry>();
-  entry->key = std::move(key);
+  entry->key = std::make_shared<const std::vector<uint64_t>>(std::move(key));
   entry->constants = bits_of_numbers(trace);
   all.entries.emplace(hash, entry);
   return entry;
@@ -175,9 +177,15 @@ NumberFlags first_arguments(const Cache& all, const Trace& trace, at::ArrayRef<X
   return flags;
 }
 
+int64_t program_limit() {
+  const int64_t limit = env::integer("LOCKSTEP_XLA_PROGRAMS");
+  LOCKSTEP_CHECK_VALUE(limit > 0, "[environment] the variable must be a number above 0: LOCKSTEP_XLA_PROGRAMS=", limit);
+  return limit;
+}
+
 /// Forgets the programs that were not used for longest. Those that a replay holds live on in it.
 void forget_oldest(Cache& all) {
-  const auto limit = static_cast<size_t>(std::max<int64_t>(1, env::integer("LOCKSTEP_XLA_PROGRAMS")));
+  const auto limit = static_cast<size_t>(program_limit());
   while (all.entries.size() > limit) {
     auto oldest = all.entries.end();
     for (auto entry = all.entries.begin(); entry != all.entries.end(); ++entry) {
@@ -190,23 +198,38 @@ void forget_oldest(Cache& all) {
   }
 }
 
+/// After a compilation that failed: an entry without a program stays only for threads that wait for it.
+void drop_failed(Cache& all, uint64_t hash, const std::shared_ptr<Entry>& entry) {
+  constexpr long kTableAndCaller = 2;
+  if (entry->program || entry.use_count() > kTableAndCaller) return;
+  const auto [begin, end] = all.entries.equal_range(hash);
+  const auto found = std::find_if(begin, end, [&](const auto& known) { return known.second == entry; });
+  if (found != end) all.entries.erase(found);
+}
+
 /// Compiles without the lock, so that other programs can be found and compiled meanwhile.
-void compile_entry(Cache& all, Entry& entry, std::unique_lock<std::mutex>& lock, const Trace& trace,
-                   at::ArrayRef<XlaDevice*> devices, NumberFlags is_argument) {
+void compile_entry(Cache& all, uint64_t hash, const std::shared_ptr<Entry>& of_trace,
+                   std::unique_lock<std::mutex>& lock, const Trace& trace, at::ArrayRef<XlaDevice*> devices,
+                   NumberFlags is_argument) {
+  Entry& entry = *of_trace;
   entry.is_compiling = true;
   lock.unlock();
-  std::shared_ptr<const Program> program;
+  std::shared_ptr<Program> program;
   try {
     program = compile(trace, devices, std::move(is_argument));
   } catch (...) {
     lock.lock();
     entry.is_compiling = false;
     all.compiled.notify_all();
+    drop_failed(all, hash, of_trace);
     throw;
   }
   lock.lock();
-  entry.program = std::move(program);
   entry.constants = bits_of_numbers(trace);
+  program->hash = hash;
+  program->key = entry.key;
+  program->constants = entry.constants;
+  entry.program = std::move(program);
   entry.is_compiling = false;
   all.compiled.notify_all();
 }
@@ -221,6 +244,7 @@ std::shared_ptr<const Program> find_program(at::ArrayRef<const Trace*> traces, a
   std::vector<uint64_t> key = full_key(trace, end);
   const uint64_t hash = full_hash(trace, end);
   std::shared_ptr<Entry> entry = find_entry(all, hash, key);
+  if (!entry || !entry->program) program_limit();  // throws before anything is compiled
   if (!entry) entry = new_entry(all, hash, std::move(key), trace);
   all.compiled.wait(lock, [&] { return !entry->is_compiling; });
   entry->last_use = ++all.num_uses;
@@ -234,10 +258,24 @@ std::shared_ptr<const Program> find_program(at::ArrayRef<const Trace*> traces, a
   } else {
     all.recompilations.sizes_changed(trace, devices);
   }
-  compile_entry(all, *entry, lock, trace, devices, std::move(is_argument));
+  compile_entry(all, hash, entry, lock, trace, devices, std::move(is_argument));
   forget_oldest(all);
   return entry->program;
 }
+
+void keep_program(const std::shared_ptr<const Program>& program) {
+  Cache& all = cache();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  std::shared_ptr<Entry> entry = find_entry(all, program->hash, *program->key);
+  if (!entry) {
+    entry = std::make_shared<Entry>(Entry{program->key, program->constants, program});
+    all.entries.emplace(program->hash, entry);
+  }
+  entry->last_use = ++all.num_uses;
+  forget_oldest(all);
+}
+
+void check_program_limit() { program_limit(); }
 
 bool has_program(const Trace& trace, at::ArrayRef<XlaDevice*> devices) {
   Cache& all = cache();

@@ -17,6 +17,10 @@ struct Program {
   Executable executable;
   /// For each number of the trace whether it is an argument of the program; the others are constants.
   std::vector<char> number_is_argument;
+  /// Its entry in the cache: the key, its hash, and the values of the numbers that are constants.
+  uint64_t hash = 0;
+  std::shared_ptr<const std::vector<uint64_t>> key;
+  std::vector<uint64_t> constants;
   /// Whether it has been executed without an error.
   mutable std::atomic<bool> has_succeeded{false};
 };
@@ -29,6 +33,12 @@ struct Program {
 /// reason. Different programs are compiled at the same time if several threads need them. LOCKSTEP_XLA_PROGRAMS limits
 /// the cache.
 std::shared_ptr<const Program> find_program(at::ArrayRef<const Trace*> traces, at::ArrayRef<XlaDevice*> devices);
+
+/// Puts a program that somebody holds back into the cache, if it was forgotten, and counts as a use of it.
+void keep_program(const std::shared_ptr<const Program>& program);
+
+/// Throws ValueError if LOCKSTEP_XLA_PROGRAMS is no number above 0.
+void check_program_limit();
 
 /// Whether there is a program for a trace of all replicas, for any values of its numbers.
 bool has_program(const Trace& trace, at::ArrayRef<XlaDevice*> devices);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <string_view>
 
 #include <ATen/ATen.h>
 
@@ -161,6 +162,31 @@ std::string compare_sinks(const RecordedStep& now, const RecordedStep& last) {
   return "";
 }
 
+/// Whether a function of LibTorch checks its numbers: probabilities, deviations, ranges.
+bool checks_its_numbers(std::string_view function) {
+  constexpr std::string_view kFunctions[] = {"bernoulli",  "binomial", "cauchy", "dropout",    "exponential",
+                                             "geometric",  "normal",   "random", "uniform",    "huber_loss",
+                                             "smooth_l1_", "celu",     "renorm", "threshold_", "pow"};
+  return std::any_of(std::begin(kFunctions), std::end(kFunctions),
+                     [&](std::string_view name) { return function.find(name) != std::string_view::npos; });
+}
+
+double as_double(const StepNumber& number) {
+  return std::visit([](auto value) { return static_cast<double>(value); }, number);
+}
+
+/// The calls `now` and `last` have been traced without an error: LibTorch has accepted their numbers.
+void note_accepted(const RecordedStep& now, const RecordedStep& last, size_t i, RecordedStep::Number& number) {
+  if (number.argument < 0 || !checks_its_numbers(number.origin)) return;
+  const auto argument = static_cast<size_t>(number.argument);
+  const double a = as_double(now.given[argument]), b = as_double(last.given[argument]);
+  const RecordedStep::Number& before = last.numbers[i];
+  const bool is_known = before.is_checked && before.argument == number.argument && before.rule == number.rule;
+  number.is_checked = true;
+  number.least_accepted = std::min({a, b, is_known ? before.least_accepted : a});
+  number.most_accepted = std::max({a, b, is_known ? before.most_accepted : a});
+}
+
 std::string text_of_number(const RecordedStep::Number& number) {
   if (is_float(number.dtype)) return c10::str(std::bit_cast<double>(number.bits));
   return std::to_string(static_cast<int64_t>(number.bits));
@@ -192,6 +218,48 @@ bool find_rule(size_t i, RecordedStep& now, const RecordedStep& last) {
   return number.argument >= 0;
 }
 
+/// Numbers of the caller that have changed and that no number of the program follows from.
+std::vector<size_t> unused_numbers(const RecordedStep& step) {
+  std::vector<char> is_used(step.given.size(), 0);
+  for (const RecordedStep::Number& number : step.numbers) {
+    if (number.argument >= 0) is_used[static_cast<size_t>(number.argument)] = 1;
+  }
+  for (const auto& [a, b] : step.equal_given) is_used[static_cast<size_t>(b)] = 1;
+  std::vector<size_t> unused;
+  for (size_t i = 0; i < std::min(step.num_from_caller, step.given.size()); ++i) {
+    if (step.given_changes[i] != 0 && is_used[i] == 0) unused.push_back(i);
+  }
+  return unused;
+}
+
+/// The number that a value is made of without arithmetic; null if it is none.
+const Node* number_under(const Node& node) {
+  if (node.op == Op::Number) return &node;
+  const bool is_copy = node.op == Op::Convert || node.op == Op::Broadcast || node.op == Op::Reshape;
+  return is_copy ? number_under(*node.operands[0]) : nullptr;
+}
+
+/// Sets the values that numbers may have in an operation. `position` is that of a node among the numbers.
+void limit_numbers(const Node& node, const std::vector<int>& position, std::vector<RecordedStep::Number>& numbers) {
+  if (node.op == Op::DynamicSlice || node.op == Op::DynamicUpdateSlice) {
+    const size_t first = node.op == Op::DynamicSlice ? 1 : 2;
+    const Shape& part = node.op == Op::DynamicSlice ? node.shape : node.operands[1]->shape;
+    for (size_t dim = 0; dim < part.size(); ++dim) {
+      const Node& start = *node.operands[first + dim];
+      if (start.op != Op::Number) continue;
+      RecordedStep::Number& number = numbers[static_cast<size_t>(position[start.index])];
+      number.least = std::max<int64_t>(number.least, 0);
+      number.most = std::min(number.most, node.operands[0]->shape[dim] - part[dim]);
+    }
+  }
+  const bool divides = node.op == Op::Binary && (node.kind_as<BinaryOp>() == BinaryOp::Divide ||
+                                                 node.kind_as<BinaryOp>() == BinaryOp::Remainder);
+  if (!divides || is_float(node.dtype)) return;
+  if (const Node* divisor = number_under(*node.operands[1])) {
+    numbers[static_cast<size_t>(position[divisor->index])].may_be_zero = false;
+  }
+}
+
 std::string compare_numbers(RecordedStep& now, const RecordedStep& last) {
   now.given_changes = last.given_changes;
   now.given_changes.resize(now.given.size(), 0);
@@ -200,12 +268,19 @@ std::string compare_numbers(RecordedStep& now, const RecordedStep& last) {
   }
   for (size_t i = 0; i < now.numbers.size(); ++i) {
     if (now.numbers[i].draw >= 0) continue;
-    if (find_rule(i, now, last)) continue;
+    if (find_rule(i, now, last)) {
+      note_accepted(now, last, i, now.numbers[i]);
+      continue;
+    }
     return std::string("a number changes from call to call") + in_function(now.numbers[i].origin) + ": it is " +
            text_of_number(now.numbers[i]) + ", and was " + text_of_number(last.numbers[i]) +
            "; pass it to the step as a tensor, or as a number that is used as it is";
   }
-  return "";
+  now.unused_given = unused_numbers(now);
+  if (now.unused_given.empty()) return "";
+  return "number " + std::to_string(now.unused_given[0]) +
+         " that it is called with changes, and no number of the program follows from it: each of its values is a step "
+         "of its own, because the function may branch on it";
 }
 
 }  // namespace
@@ -219,6 +294,14 @@ uint64_t bits_by_rule(const StepNumber& given, NumberRule rule, Dtype dtype) {
       std::holds_alternative<double>(given) ? std::get<double>(given) : static_cast<double>(std::get<int64_t>(given));
   if (rule == NumberRule::Negative) return number_bits(*number(-value, dtype));
   return number_bits(*number(rule == NumberRule::OneMinus ? 1 - value : value, dtype));
+}
+
+bool RecordedStep::Number::allows(const StepNumber& given) const {
+  if (is_checked && !(least_accepted <= as_double(given) && as_double(given) <= most_accepted)) return false;
+  if (least == INT64_MIN && most == INT64_MAX && may_be_zero) return true;
+  const auto bits = static_cast<int64_t>(bits_by_rule(given, rule, at::kLong));  // a narrower dtype would wrap around
+  const bool is_zero = bits_by_rule(given, rule, dtype) == 0;
+  return least <= bits && bits <= most && (may_be_zero || !is_zero);
 }
 
 void RecordedStep::record(const PendingWork& work, const std::vector<LazyStorage*>& arguments) {
@@ -241,9 +324,12 @@ void RecordedStep::record(const PendingWork& work, const std::vector<LazyStorage
     }
   }
   for (const Trace::Result& result : trace.results) sinks.push_back(sink_of(result, work.pending()));
+  std::vector<int> position_of_number(trace.nodes.size(), -1);
   for (const Node* number : trace.numbers) {
+    position_of_number[number->index] = static_cast<int>(numbers.size());
     numbers.push_back({number_bits(*number), number->dtype, number->ordinal, number->origin});
   }
+  for (const Node* node : trace.nodes) limit_numbers(*node, position_of_number, numbers);
   for (PendingStorage* written : work.pending().storages) {
     const int position = written == nullptr ? -1 : position_of(&lazy_storage(*written), arguments);
     if (position < 0) continue;
@@ -275,8 +361,9 @@ std::string RecordedStep::compare_with(const RecordedStep& last) {
 }
 
 std::vector<size_t> RecordedStep::numbers_that_select(const RecordedStep& last) const {
+  if (key == last.key) return unused_given;
   std::vector<size_t> different;
-  for (size_t i = 0; key != last.key && i < std::min(given.size(), last.given.size()); ++i) {
+  for (size_t i = 0; i < std::min(given.size(), last.given.size()); ++i) {
     if (given[i] != last.given[i]) different.push_back(i);
   }
   return different;

@@ -61,6 +61,16 @@ struct RecordedStep {
     /// The number of the step that it follows from; -1 if it is a constant.
     int argument = -1;
     NumberRule rule = NumberRule::Same;
+    /// The values that it may have: starts of slices lie inside of what they cut, and no integer is divided by 0.
+    int64_t least = INT64_MIN;
+    int64_t most = INT64_MAX;
+    bool may_be_zero = true;
+    /// The function of LibTorch allows only some values: those between two that it has accepted.
+    bool is_checked = false;
+    double least_accepted = 0;
+    double most_accepted = 0;
+
+    bool allows(const StepNumber& given) const;
   };
 
   /// Of each node of the graph a hash, and the function of LibTorch that made it.
@@ -78,6 +88,11 @@ struct RecordedStep {
   /// What the step was called with, and whether each of them has differed from call to call.
   std::vector<StepNumber> given;
   std::vector<char> given_changes;
+  /// How many of them, the first ones, the caller gives; optimizers give the others.
+  size_t num_from_caller = 0;
+  /// Those of the caller that have differed although no number of the program follows from them: the function may
+  /// branch on them.
+  std::vector<size_t> unused_given;
   /// Pairs of them that a replay needs to be equal: which of the two a number follows from is not known.
   std::vector<std::pair<int, int>> equal_given;
   /// The sink of each result of the step; -1 for none.
@@ -95,7 +110,8 @@ struct RecordedStep {
   /// Returns how the calls differ in what a replay would not see; empty if they do not.
   std::string compare_with(const RecordedStep& last);
 
-  /// If the program is another one than in an earlier call: the numbers that the calls differ in.
+  /// The numbers that may select the program: if it is another one than in an earlier call, those that the calls differ
+  /// in; otherwise `unused_given`.
   std::vector<size_t> numbers_that_select(const RecordedStep& last) const;
   /// The bits of a number of the program in a call with the numbers `now`.
   uint64_t number_bits_with(const Number& number, const std::vector<StepNumber>& now) const;

@@ -38,15 +38,17 @@ void Replay::forget(const std::string& why) {
   now_.clear();
 }
 
-void Replay::begin_trace(const Tensors& arguments, const Numbers& numbers) {
+void Replay::begin_trace(const Tensors& arguments, const Numbers& numbers, const std::vector<size_t>& num_from_caller) {
   ++num_calls_;
   before_ = std::move(now_);
   now_.assign(devices_.size(), {});
   arguments_.assign(devices_.size(), {});
   refusal_.clear();
+  if (is_ready_) keep_program(program_);  // replays are no uses of it
   is_ready_ = false;
   for (size_t replica = 0; replica < arguments.size(); ++replica) {
     now_[replica].given = numbers[replica];
+    now_[replica].num_from_caller = num_from_caller[replica];
     for (size_t i = 0; i < arguments[replica].size(); ++i) {
       const at::Tensor& tensor = arguments[replica][i];
       arguments_[replica].push_back(storage_of(tensor));
@@ -80,7 +82,8 @@ void Replay::end_trace(const Tensors& results, bool has_graph) {
     now_selects_[replica] = now_[replica].numbers_that_select(before_[replica]);
   }
   is_ready_ = why_not_.empty();
-  if (is_check_ && !is_ready_) {
+  // A replay copes with arguments and variables in a state that cannot be recorded.
+  if (is_check_ && !is_ready_ && why_not_ != first_refusal()) {
     difference_ =
         c10::str("[pure] call ", num_calls_, " of a step that is replayed was traced, to compare its function ",
                  "with the program, and the function does something else: ", why_not_, "; calls ", first_replayed_,
@@ -108,6 +111,15 @@ void Replay::throw_difference() {
   LOCKSTEP_THROW(c10::ValueError, text);
 }
 
+/// What forbids to record the last call, or "".
+std::string Replay::first_refusal() const {
+  if (!refusal_.empty()) return refusal_;
+  for (const RecordedStep& step : now_) {
+    if (!step.refusal.empty()) return step.refusal;
+  }
+  return "";
+}
+
 /// Returns why the step cannot be replayed yet, or "".
 std::string Replay::compare_with_last(bool has_graph) {
   for (const XlaDevice* device : devices_) {
@@ -115,9 +127,8 @@ std::string Replay::compare_with_last(bool has_graph) {
       return "the function reads values of tensors, by " + read;
     }
   }
-  if (!refusal_.empty()) return refusal_;
+  if (const std::string refusal = first_refusal(); !refusal.empty()) return refusal;
   for (const RecordedStep& step : now_) {
-    if (!step.refusal.empty()) return step.refusal;
     if (step.launches > 1) return "the function reads values that need all replicas";
     if (step.launches == 0) return "the function computes nothing";
     if (std::count(step.returned.begin(), step.returned.end(), -1) > 0) {
@@ -161,7 +172,8 @@ Value Replay::present_value(const RecordedStep::Source& source, const std::vecto
   return value;
 }
 
-/// Whether the numbers are the last ones, except for those that the program has as arguments.
+/// Whether the numbers are the last ones, except for those that the program has as arguments, and the program holds for
+/// them.
 bool Replay::knows(const Numbers& numbers) const {
   for (size_t replica = 0; replica < now_.size(); ++replica) {
     const RecordedStep& step = now_[replica];
@@ -171,6 +183,9 @@ bool Replay::knows(const Numbers& numbers) const {
     }
     for (const auto& [a, b] : step.equal_given) {
       if (numbers[replica][a] != numbers[replica][b]) return false;
+    }
+    for (const RecordedStep::Number& number : step.numbers) {
+      if (number.argument >= 0 && !number.allows(numbers[replica][number.argument])) return false;
     }
   }
   return true;
@@ -220,6 +235,10 @@ std::vector<at::Tensor> Replay::take_results(int replica, std::vector<std::vecto
 bool Replay::replay(const Tensors& arguments, const Numbers& numbers, const ReplayChecks& checks,
                     const DrawSeeds& draw_seeds, Tensors& results) {
   const auto begin = Clock::now();
+  const ReplayedRun run(devices_);
+  for (XlaDevice* device : devices_) {
+    if (device->has_pending()) execute_before_run(*device);
+  }
   std::vector<std::vector<Value>> values(devices_.size());
   std::vector<const Node*> donated;
   for (size_t replica = 0; replica < devices_.size(); ++replica) {
@@ -235,7 +254,7 @@ bool Replay::replay(const Tensors& arguments, const Numbers& numbers, const Repl
     }
   }
   if (!knows(numbers)) {
-    why_not_ = "a number that it is called with has changed for the first time";
+    why_not_ = "a number that it is called with has changed for the first time, or is out of the range of the program";
     return false;
   }
   if (checks.are_due(num_calls_ + 1)) {

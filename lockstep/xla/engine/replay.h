@@ -41,7 +41,8 @@ class LOCKSTEP_API Replay final : private ExecutionListener {
   ~Replay() override;
 
   /// Called before and after a run of the function, whose arguments are lazy tensors.
-  void begin_trace(const Tensors& arguments, const Numbers& numbers);
+  /// `num_from_caller`: how many of the numbers, for each replica, the caller gives; optimizers give the others.
+  void begin_trace(const Tensors& arguments, const Numbers& numbers, const std::vector<size_t>& num_from_caller);
   /// `has_graph`: a result has a graph for gradients.
   void end_trace(const Tensors& results, bool has_graph);
   void abandon_trace();
@@ -52,12 +53,13 @@ class LOCKSTEP_API Replay final : private ExecutionListener {
   /// Discards the traces, because something that they depend on has changed.
   void forget(const std::string& why);
 
-  /// Runs the step. Returns false if the function must be traced: state was replaced or is shared, a number has changed
-  /// for the first time, or a check is due.
+  /// Runs the step, after what is pending on the devices. Returns false if the function must be traced: state was
+  /// replaced or is shared, a number has changed for the first time or has a value that the program does not hold for,
+  /// or a check is due.
   bool replay(const Tensors& arguments, const Numbers& numbers, const ReplayChecks& checks, const DrawSeeds& draw_seeds,
               Tensors& results);
 
-  /// After a trace whose program differs from the last one: the numbers that the two calls differ in.
+  /// After a trace: the numbers that may select the program.
   const std::vector<size_t>& numbers_that_select(size_t replica) const { return now_selects_[replica]; }
 
   /// Throws if the last trace was a check and found a difference.
@@ -67,6 +69,7 @@ class LOCKSTEP_API Replay final : private ExecutionListener {
   void on_launch(const PendingWork& work, int replica, const std::shared_ptr<const Program>& program) override;
   void on_separate_execution(const std::string& why) override;
   std::string compare_with_last(bool has_graph);
+  std::string first_refusal() const;
   Value present_value(const RecordedStep::Source& source, const std::vector<at::Tensor>& arguments,
                       bool is_taken) const;
   bool knows(const Numbers& numbers) const;

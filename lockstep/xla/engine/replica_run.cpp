@@ -101,10 +101,14 @@ ReplicaDevices::ReplicaDevices(const std::vector<std::vector<int>>& plugin_devic
   for (const auto& of_replica : plugin_devices) devices_.push_back(&device_of(of_replica));
 }
 
-namespace {
+ReplayedRun::ReplayedRun(const std::vector<XlaDevice*>& devices) : devices_(devices), id_(next_run_id()), thread_(id_) {
+  for (XlaDevice* device : devices_) outer_.push_back(device->run_id.exchange(id_));
+}
 
-/// Executes what was pending before a run. Tensors that cannot be computed are lost; that is an error when they are
-/// read. If a variable gets back an older value, it is one at once.
+ReplayedRun::~ReplayedRun() {
+  for (size_t i = 0; i < devices_.size(); ++i) devices_[i]->run_id = outer_[i];
+}
+
 void execute_before_run(XlaDevice& device) {
   const uint64_t rolled_back = device.num_rolled_back();
   try {
@@ -115,8 +119,6 @@ void execute_before_run(XlaDevice& device) {
                        << " could not be computed before a run, and are lost: " << error.what();
   }
 }
-
-}  // namespace
 
 std::unique_ptr<ReplicaRun> ReplicaDevices::begin(RunSettings settings) const {
   for (XlaDevice* device : devices_) {

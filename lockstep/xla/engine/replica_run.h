@@ -68,6 +68,26 @@ class LOCKSTEP_API ReplicaDevices {
   std::vector<XlaDevice*> devices_;
 };
 
+/// While it lives, the devices belong to a replayed step, and the calling thread is its own: others must not compute
+/// there.
+class ReplayedRun {
+ public:
+  explicit ReplayedRun(const std::vector<XlaDevice*>& devices);
+  ~ReplayedRun();
+  ReplayedRun(const ReplayedRun&) = delete;
+  ReplayedRun& operator=(const ReplayedRun&) = delete;
+
+ private:
+  const std::vector<XlaDevice*>& devices_;
+  std::vector<uint64_t> outer_;
+  const uint64_t id_;
+  RunThread thread_;
+};
+
+/// Executes what was pending before a run. Tensors that cannot be computed are lost; reading one is an error. If a
+/// variable gets back an older value, this throws at once.
+void execute_before_run(XlaDevice& device);
+
 /// Executes what is pending on a device; in a run, together with the other replicas if it depends on a collective.
 void execute_device(XlaDevice& device);
 

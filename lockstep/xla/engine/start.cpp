@@ -6,6 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/xla/dispatch/register.h"
 #include "lockstep/xla/engine/compile_program.h"
+#include "lockstep/xla/engine/program.h"
 #include "lockstep/xla/engine/replica_run.h"
 
 namespace lockstep::xla {
@@ -38,6 +39,7 @@ Client& start(const StartOptions& options) {
                                        : static_cast<int>(env::integer("LOCKSTEP_XLA_CPU_DEVICES"));
   client_options.options = options.options;
   check_program_store();
+  check_program_limit();
   Client& started = Client::open(client_options);
   register_device();
   set_pending_executor(&execute_device);

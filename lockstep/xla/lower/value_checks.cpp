@@ -14,8 +14,16 @@
 namespace lockstep::xla {
 namespace {
 
-/// The runs of a device in which values are checked by default.
+/// The runs of a device in which values are checked by default, and how many calls outside of runs.
 constexpr int64_t kFirstRuns = 10;
+constexpr int64_t kFirstCallsOutside = 100;
+
+bool is_among_first(const XlaDevice& device) {
+  if (device.run.load(std::memory_order_relaxed) != nullptr) return device.run_number() <= kFirstRuns;
+  static std::atomic<int64_t> calls_outside{0};
+  return calls_outside.load(std::memory_order_relaxed) < kFirstCallsOutside &&
+         calls_outside.fetch_add(1, std::memory_order_relaxed) < kFirstCallsOutside;
+}
 
 ValueChecks checks_of_environment() {
   const std::string word = env::text("LOCKSTEP_XLA_CHECKS");
@@ -79,7 +87,7 @@ void check_values(const AtenCall& call, const Value& value, Rule&& rule, Failed&
   if (value->numel() == 0) return;
   XlaDevice& device = device_at(call.device_index());
   const bool looks_now = is_constant(*value) || checks == ValueChecks::Known ||
-                         (checks == ValueChecks::FirstRuns && device.run_number() <= kFirstRuns);
+                         (checks == ValueChecks::FirstRuns && is_among_first(device));
   if (looks_now) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const at::Tensor known = known_value(*value);

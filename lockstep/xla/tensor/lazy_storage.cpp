@@ -55,8 +55,12 @@ void LazyStorage::let_go() {
 }
 
 void LazyStorage::bind(Value value) {
+  if (value->op != Op::Argument || !is_blank_) check_may_compute(*device_);
+  bind_unchecked(std::move(value));
+}
+
+void LazyStorage::bind_unchecked(Value value) {
   const bool pends = value->op != Op::Argument;
-  if (pends || !is_blank_) check_may_compute(*device_);
   Value last = value_;  // released after the lock
   {
     const std::lock_guard<std::recursive_mutex> lock(device_->mutex());
@@ -69,14 +73,20 @@ void LazyStorage::bind(Value value) {
       device_->add(*this);
     } else {
       device_->remove(*this);
+      if (device_->run_id.load() == 0) before_.reset();  // nothing can fail: the old memory is free
       if (before_ && device_->run_id.load() != 0 && InUserFunction::is_current()) device_->add_written(*this);
     }
   }
-  views.clear();
+  views_.clear();
 }
 
 void LazyStorage::settle(Value value) {
-  bind(std::move(value));
+  if (!is_blank_) check_may_compute(*device_);
+  settle_unchecked(std::move(value));
+}
+
+void LazyStorage::settle_unchecked(Value value) {
+  bind_unchecked(std::move(value));
   const std::lock_guard<std::recursive_mutex> lock(device_->mutex());
   device_->remove(*this);
   before_.reset();
@@ -89,14 +99,23 @@ void LazyStorage::compute() {
   execute_pending(*device_);
 }
 
+std::vector<LazyStorage::View>& LazyStorage::views_of_run() {
+  constexpr size_t kMostViews = 1024;  // outside of runs
+  const uint64_t run = device_->run_number();
+  const bool is_full = views_.size() >= kMostViews && device_->run.load(std::memory_order_relaxed) == nullptr;
+  if (views_run_ != run || is_full) views_.clear();
+  views_run_ = run;
+  return views_;
+}
+
 Trace::Result LazyStorage::pending_result() {
-  views.clear();
-  return {value_, layout, before_.get()};
+  views_.clear();
+  return {value_, layout, may_be_donated ? before_.get() : nullptr};
 }
 
 bool LazyStorage::roll_back() {
   if (!before_) return false;
-  settle(before_);
+  settle_unchecked(before_);
   return true;
 }
 
@@ -105,7 +124,7 @@ void LazyStorage::lose(const std::string& why) {
   data->layout = layout;
   data->lost = why;
   data->is_uncomputed = true;
-  settle(argument(std::move(data), value_->dtype, value_->shape));
+  settle_unchecked(argument(std::move(data), value_->dtype, value_->shape));
 }
 
 std::weak_ptr<LazyStorage*> LazyStorage::watch() {

@@ -71,6 +71,10 @@ class LOCKSTEP_API LazyStorage final : public PendingStorage {
   /// The argument that it held before its pending value; null if it held none.
   const Value& before() const { return before_; }
 
+  /// Whether programs may take over its memory for its next value. Without, other threads may read every value that it
+  /// has held.
+  bool may_be_donated = true;
+
   /// The layout of every value that it holds.
   LayoutPtr layout = nullptr;
 
@@ -81,8 +85,9 @@ class LOCKSTEP_API LazyStorage final : public PendingStorage {
     int64_t offset = 0;
     Value value;
   };
-  /// Views of the current value, so that each is traced once.
-  std::vector<View> views;
+  /// Views of the current value that the present run has read, so that each is traced once. Those of other runs are
+  /// forgotten: a tensor that stays on the device may be read at another position in each of them.
+  std::vector<View>& views_of_run();
 
   /// A pointer that can be locked for as long as this object lives.
   std::weak_ptr<LazyStorage*> watch();
@@ -90,6 +95,8 @@ class LOCKSTEP_API LazyStorage final : public PendingStorage {
  private:
   void take(Value value);
   void let_go();
+  void bind_unchecked(Value value);
+  void settle_unchecked(Value value);
 
   XlaDevice* device_;
   Value value_;
@@ -98,6 +105,8 @@ class LOCKSTEP_API LazyStorage final : public PendingStorage {
   /// Numbers of runs; 0 for none.
   uint64_t made_in_ = 0;
   std::atomic<uint64_t> read_in_{0};
+  std::vector<View> views_;
+  uint64_t views_run_ = 0;
   std::shared_ptr<LazyStorage*> token_;
 };
 

@@ -133,7 +133,8 @@ Value read(const at::Tensor& tensor) {
   const Ints stride = tensor.strides();
   const int64_t offset = tensor.storage_offset();
   if (is_whole(tensor, *value)) return reshape(value, size);
-  for (const LazyStorage::View& view : storage->views) {
+  std::vector<LazyStorage::View>& views = storage->views_of_run();
+  for (const LazyStorage::View& view : views) {
     if (view.offset == offset && Ints(view.size) == size && Ints(view.stride) == stride) return view.value;
   }
   Value read;
@@ -145,7 +146,7 @@ Value read(const at::Tensor& tensor) {
   } else {
     read = gather_view(value, size, stride, offset);
   }
-  storage->views.push_back({Shape(size.begin(), size.end()), Shape(stride.begin(), stride.end()), offset, read});
+  views.push_back({Shape(size.begin(), size.end()), Shape(stride.begin(), stride.end()), offset, read});
   return read;
 }
 

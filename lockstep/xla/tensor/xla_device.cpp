@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/device/carried_state.h"
 
 namespace lockstep::xla {
 namespace {
@@ -36,7 +37,10 @@ RunThread::~RunThread() { run_of_thread = before_; }
 
 void RunThread::join(uint64_t run) { run_of_thread = run; }
 
-bool RunThread::is_of(uint64_t run) { return run_of_thread == run || is_backward_thread(); }
+bool RunThread::is_of(uint64_t run) {
+  if (run_of_thread == run) return true;
+  return is_backward_thread() && lockstep::detail::carried_state() != nullptr;
+}
 
 InUserFunction::InUserFunction() { ++user_function_depth; }
 
@@ -60,6 +64,11 @@ void XlaDevice::add(PendingStorage& storage) {
 bool XlaDevice::is_listed(const PendingStorage& storage) const {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
   return storage.list_ != nullptr;
+}
+
+bool XlaDevice::has_pending() const {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  return !pending_.empty();
 }
 
 void XlaDevice::add_written(PendingStorage& storage) {

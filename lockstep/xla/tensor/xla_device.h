@@ -63,7 +63,8 @@ struct CollectiveNote {
 };
 
 /// Marks the calling thread as one of a run for as long as it lives: it may compute with the tensors of the run's
-/// devices. Threads of LibTorch's backward passes may, too. Other threads may only do what docs/tpu.md says
+/// devices. Threads of LibTorch that compute a backward pass for a replica may, too. Other threads may only do what
+/// docs/tpu.md says
 /// ("Threads").
 class LOCKSTEP_API RunThread {
  public:
@@ -120,6 +121,7 @@ class LOCKSTEP_API XlaDevice {
   /// What the function has written so far stays, even if the run fails.
   void forget_written();
   bool is_listed(const PendingStorage& storage) const;
+  bool has_pending() const;
   /// Empties the list and returns what was pending, which ends with one of the next two.
   std::unique_ptr<Pending> take();
   void executed(Pending& pending);
