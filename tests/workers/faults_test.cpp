@@ -67,7 +67,7 @@ TEST_P(SignalTest, EndsTheJobOnAllOthers) {
   const int victim = std::get<2>(GetParam());
   const bool stops = fault == "stop";
   // The connection shows that a process died; heartbeats are needed only for one that is stopped.
-  const double limit = (stops ? kHeartbeatTimeout : 2) + kLoad;
+  const double limit = stops ? kHeartbeatTimeout + kLoad : 2;
   for_engines([&](const std::string& engine) {
     FaultJob job({.engine = engine,
                   .variables = {"LOCKSTEP_HEARTBEAT_TIMEOUT=" + std::to_string(stops ? kHeartbeatTimeout : 10)}});
