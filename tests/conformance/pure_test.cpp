@@ -128,7 +128,7 @@ TEST_P(PureTest, TheGradientModeMayChange) {
 }
 
 TEST_P(PureTest, ResultsKeepTheirGraphs) {
-  if (named.stores_on_cpu || named.sees_one_copy) GTEST_SKIP() << "parameters are stored once";
+  if (named.stores_on_cpu || named.sees_one_copy) GTEST_SKIP() << "parameters that are stored once keep their dtype";
   expect_same([&](auto make_step) {
     auto scope = strategy.scope();
     auto model = module<torch::nn::Linear>(3, 1);
