@@ -90,7 +90,7 @@ namespace {
 
 void add_mapped(const Leaf& leaf, std::vector<c10::intrusive_ptr<Buffer>>& buffers) {
   if (const auto* bytes = leaf.as<Bytes>()) {
-    if (bytes->buffer() && bytes->buffer()->held_bytes() == 0) buffers.push_back(bytes->buffer());
+    if (bytes->buffer() && bytes->buffer()->may_fail()) buffers.push_back(bytes->buffer());
   } else if (const auto* list = leaf.as<LeafList>()) {
     for (const Leaf& each : *list->leaves) add_mapped(each, buffers);
   }
