@@ -107,6 +107,37 @@ TEST(FileAccessTest, TarShardsInBothWays) {
   }
 }
 
+// Nobody knows whether the file behind a damaged header belongs to the sample before it.
+TEST(FileAccessTest, TheSampleBeforeADamagedHeaderOfATarShardIsWholeIfItHasTheKindsOfTheOneBefore) {
+  const TemporaryFolder folder;
+  try {
+    TarWriter shard(folder / "a.tar");
+    for (int i = 0; i < 4; ++i) {
+      shard.write(std::to_string(i) + ".bin", std::string(100, 'x'));
+      shard.write(std::to_string(i) + ".cls", std::to_string(i));
+    }
+    shard.close();
+  } catch (const c10::NotImplementedError& error) {
+    GTEST_SKIP() << error.what_without_backtrace();
+  }
+  const std::string whole = read_whole_file(folder / "a.tar");
+  // Every file has a header and contents of 512 bytes.
+  for (const auto& [damaged, samples] :
+       std::vector<std::pair<size_t, size_t>>{{1, 0}, {2, 0}, {3, 1}, {4, 2}, {6, 3}}) {
+    std::string bytes = whole;
+    bytes[damaged * 1024 + 150] = 'z';  // its checksum
+    write_whole_file(folder / "damaged.tar", bytes);
+    for (const FileAccess access : kBoth) {
+      const auto some = detail::node_of(tar_samples(folder / "damaged.tar", access));
+      const Texts rest = rest_of(*some->iterator({}));
+      EXPECT_EQ(rest.size(), samples + 1) << damaged;
+      EXPECT_EQ(rest.back(), "error");
+      EXPECT_EQ(std::count(rest.begin(), rest.end(), "error"), 1);
+      expect_skip_is_exact(some, {0});
+    }
+  }
+}
+
 TEST(FileAccessTest, DamageIsTheSame) {
   const TemporaryFolder folder;
   const std::string whole = read_whole_file(write_records(folder / "whole", {10, 20, 30, 40}));

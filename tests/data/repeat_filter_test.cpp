@@ -76,6 +76,12 @@ TEST(AssertCardinalityTest, SaysHowManyAndChecksIt) {
   EXPECT_THAT(message_of([] { range(2).assert_cardinality(3).collect(); }), HasSubstr("stated=3, found=2"));
   EXPECT_THAT(message_of([] { range(4).assert_cardinality(3).collect(); }), HasSubstr("stated=3, found=at least 4"));
   EXPECT_THROW(range(3).assert_cardinality(-2), c10::ValueError);
+  // An error counts as one element, also where it is skipped.
+  for (const int64_t stated : {-1, 0, 2, 3, 4, 9}) {
+    const auto checked = range(3).assert_cardinality(stated);
+    expect_skip_is_exact(detail::node_of(checked));
+    expect_skip_is_exact(detail::node_of(failing(3, {1}).assert_cardinality(stated)));
+  }
 }
 
 TEST(OptionsTest, TheNearestToTheEndIsInForce) {
