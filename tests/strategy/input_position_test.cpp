@@ -113,5 +113,37 @@ TEST_F(InputPositions, HoldForAnotherNumberOfWorkers) {
   for (const int64_t num_workers : {2, 3}) EXPECT_EQ(steps_of_workers(dataset, num_workers, 2), expected);
 }
 
+TEST_F(InputPositions, NameTheSeedOfWhatACacheHolds) {
+  const auto make = [] {
+    const auto cached = data::range(12).map([](int64_t) { return torch::rand({1}); }).cache();
+    return mirrored(2).distribute_dataset(cached.batch(4));
+  };
+  const auto rest = [](auto& iterator) {
+    std::vector<float> values;
+    while (auto step = iterator.get_next_as_optional(); step.has_value()) {
+      for (const at::Tensor& part : step.get_value()) {
+        for (int64_t i = 0; i < part.numel(); ++i) values.push_back(part.flatten()[i].template item<float>());
+      }
+    }
+    return values;
+  };
+  torch::manual_seed(1);
+  const auto dataset = make();
+  auto whole = dataset.iterator();
+  rest(whole);
+  torch::manual_seed(2);
+  auto iterator = dataset.iterator();
+  iterator.get_next();
+  const InputPosition position = InputPosition::parse(iterator.position().str());
+  EXPECT_EQ(position, iterator.position());
+  const std::vector<float> expected = rest(iterator);
+  auto other = make().iterator();
+  EXPECT_THROW(other.restore(position), c10::ValueError) << "its cache would be filled with seed 2";
+  torch::manual_seed(1);
+  auto again = make().iterator();
+  again.restore(position);
+  EXPECT_EQ(rest(again), expected);
+}
+
 }  // namespace
 }  // namespace lockstep

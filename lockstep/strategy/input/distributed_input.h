@@ -78,6 +78,8 @@ class LOCKSTEP_API StepIterator {
   bool on_any_worker(bool mine) const;
   /// Does what `InputOptions::empty` says about replicas without rows. Returns false if the step is dropped.
   bool complete(Step& step);
+  /// Ends the iteration, whose cache holds other elements than those of the restored position, and throws.
+  void refuse_cache();
   /// Throws if all steps of the epoch were dropped.
   void check_delivered() const;
 

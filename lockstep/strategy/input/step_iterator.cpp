@@ -233,6 +233,7 @@ bool StepIterator::next(std::vector<data::Element>& elements) {
   check_can_get_next(*input_->strategy);
   while (!ended_) {
     Step step = read_step();
+    if (iteration_.seed_use->is_other_than_expected()) refuse_cache();
     ended_ = !on_any_worker(step.has_data());
     if (ended_) break;
     ++steps_;
@@ -257,6 +258,11 @@ Step StepIterator::read_step() {
 }
 
 bool StepIterator::on_any_worker(bool mine) const { return input_->any_worker ? input_->any_worker(mine) : mine; }
+
+void StepIterator::refuse_cache() {
+  ended_ = true;
+  iteration_.seed_use->check();
+}
 
 bool StepIterator::complete(Step& step) {
   switch (input_->options.empty) {
@@ -294,6 +300,7 @@ InputPosition StepIterator::position(const data::Epochs& epochs) const {
           .num_workers = input_->num_workers,
           .pipeline = input_->description,
           .details = {.seed = data::detail::used_seed(iteration_),
+                      .cache_seeds = iteration_.seed_use->of_caches(),
                       .failed = failed_,
                       .repeated = calls_at_failure_,
                       .next_epoch = next_epoch == iteration_.epoch + 1 ? std::nullopt : std::optional(next_epoch)}};
@@ -309,8 +316,7 @@ void StepIterator::restore(const InputPosition& position, data::Epochs& epochs) 
                        "[restore] the position must be of the same dataset: position of ", position.pipeline,
                        ", dataset ", input_->description);
   StepIterator restored(input_, position.epoch);
-  position.details.check_seed(*restored.iteration_.seed);
-  if (position.details.seed) restored.iteration_.seed_was_used->store(true, std::memory_order_relaxed);
+  position.details.check_seeds(restored.iteration_);
   restored.go_to(position);
   *this = std::move(restored);
   epochs.set_next(position.details.next_epoch.value_or(position.epoch + 1));
@@ -327,11 +333,13 @@ void StepIterator::go_to(const InputPosition& position) {
       calls_at_failure_ = steps_ + failed_;
     }
   }
+  iteration_.seed_use->check();
   position.details.check_failed(failed_);
   // A batch that may be repeated is read again.
   const bool reads_again = input_->options.empty == EmptyBatch::Repeat && position.steps > steps_;
   steps_ += feeder_->skip(position.steps - steps_ - (reads_again ? 1 : 0));
   if (reads_again && feeder_->next().has_data()) ++steps_;
+  iteration_.seed_use->check();
   LOCKSTEP_CHECK_VALUE(steps_ == position.steps || input_->num_workers > 1,
                        "[restore] the position must not be after the end of the dataset: steps=", position.steps,
                        ", dataset has ", steps_);
