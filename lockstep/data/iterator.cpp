@@ -18,6 +18,7 @@ std::string PositionDetails::str() const {
     text += c10::str("cache ", each.cache, " ", each.branch, " ", each.seed, " ");
   }
   if (failed > 0) text += c10::str("failed ", failed, " repeated ", repeated, " ");
+  if (worker) text += c10::str("worker ", *worker, " ");
   if (next_epoch) text += c10::str("next ", *next_epoch, " ");
   return text;
 }
@@ -35,6 +36,8 @@ PositionDetails PositionDetails::parse(std::istream& in) {
       in >> details.failed;
     } else if (word == "repeated") {
       in >> details.repeated;
+    } else if (word == "worker") {
+      in >> details.worker.emplace();
     } else if (word == "next") {
       in >> details.next_epoch.emplace();
     } else {

@@ -26,10 +26,13 @@ struct LOCKSTEP_API PositionDetails {
   /// position is restored, because only they show which elements fail.
   int64_t failed = 0;
   int64_t repeated = 0;
+  /// The worker that took the position, if it is valid for this one only: elements have failed on one of several
+  /// workers that read different ones.
+  std::optional<int64_t> worker = std::nullopt;
   /// The epoch that starts next, if other iterators of the source have started epochs since.
   std::optional<uint64_t> next_epoch = std::nullopt;
 
-  /// "seed 7 cache 81 0 7 failed 1 repeated 3 next 5 ", without what is not set.
+  /// "seed 7 cache 81 0 7 failed 1 repeated 3 worker 0 next 5 ", without what is not set.
   std::string str() const;
   /// Reads such a text up to the word `of`, which is removed, too.
   static PositionDetails parse(std::istream& in);
