@@ -124,8 +124,8 @@ TEST_F(InputPositions, NameTheSeedOfWhatACacheHolds) {
   };
   const auto rest = [](auto& iterator) {
     std::vector<float> values;
-    while (auto step = iterator.get_next_as_optional(); step.has_value()) {
-      for (const at::Tensor& part : step.get_value()) {
+    while (const auto step = iterator.get_next_as_optional()) {
+      for (const at::Tensor& part : *step) {
         for (int64_t i = 0; i < part.numel(); ++i) values.push_back(part.flatten()[i].template item<float>());
       }
     }
