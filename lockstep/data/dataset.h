@@ -215,9 +215,9 @@ class Dataset {
   template <class F>
   static detail::DatasetFunction dataset_function(F fn) {
     return [fn = std::move(fn)](Element& element) mutable {
-      const uint64_t failed = detail::bus_error_count.load(std::memory_order_relaxed);
+      const detail::MappedReads reads(element);
       NodePtr node = detail::node_of(lockstep::detail::call_unpacked(fn, detail::decode_own<T>(element)));
-      detail::check_no_bus_error_since(failed, "flat_map, interleave");
+      reads.check("flat_map, interleave");
       return node;
     };
   }

@@ -12,7 +12,7 @@ FunctionRandom::FunctionRandom() { lockstep::detail::install_replica_random(); }
 
 FunctionRandom::FunctionRandom(uint64_t depth, const Iteration& iteration, FunctionStream stream)
     : seed_(function_seed(stream == FunctionStream::OfDatasets ? depth + kDepthOfDatasetFunctions : depth, iteration)),
-      seed_was_used_(iteration.seed_was_used) {
+      seed_use_(iteration.seed_use) {
   lockstep::detail::install_replica_random();
 }
 
@@ -20,7 +20,7 @@ FunctionRandom::Scope::Scope(const FunctionRandom& owner, int64_t ordinal)
     : owner_(owner), seed_(SmallRandom(owner.seed_ + static_cast<uint64_t>(ordinal)).next()), random_(seed_, 0) {}
 
 FunctionRandom::Scope::~Scope() {
-  if (random_.used_seed() && owner_.seed_was_used_) owner_.seed_was_used_->store(true, std::memory_order_relaxed);
+  if (random_.used_seed() && owner_.seed_use_) owner_.seed_use_->note();
 }
 
 }  // namespace lockstep::data::detail

@@ -42,7 +42,7 @@ class LOCKSTEP_API FunctionRandom {
   };
 
   uint64_t seed_ = 0;
-  std::shared_ptr<std::atomic<bool>> seed_was_used_;
+  std::shared_ptr<SeedUse> seed_use_;
 };
 
 }  // namespace lockstep::data::detail

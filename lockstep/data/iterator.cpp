@@ -14,7 +14,11 @@ namespace lockstep::data {
 std::string PositionDetails::str() const {
   std::string text;
   if (seed) text += c10::str("seed ", *seed, " ");
+  for (const CacheSeed& each : cache_seeds) {
+    text += c10::str("cache ", each.cache, " ", each.branch, " ", each.seed, " ");
+  }
   if (failed > 0) text += c10::str("failed ", failed, " repeated ", repeated, " ");
+  if (worker) text += c10::str("worker ", *worker, " ");
   if (next_epoch) text += c10::str("next ", *next_epoch, " ");
   return text;
 }
@@ -25,10 +29,15 @@ PositionDetails PositionDetails::parse(std::istream& in) {
   while (in >> word && word != "of") {
     if (word == "seed") {
       in >> details.seed.emplace();
+    } else if (word == "cache") {
+      CacheSeed& cache = details.cache_seeds.emplace_back();
+      in >> cache.cache >> cache.branch >> cache.seed;
     } else if (word == "failed") {
       in >> details.failed;
     } else if (word == "repeated") {
       in >> details.repeated;
+    } else if (word == "worker") {
+      in >> details.worker.emplace();
     } else if (word == "next") {
       in >> details.next_epoch.emplace();
     } else {
@@ -39,12 +48,14 @@ PositionDetails PositionDetails::parse(std::istream& in) {
   return details;
 }
 
-void PositionDetails::check_seed(uint64_t current) const {
+void PositionDetails::check_seeds(const Iteration& iteration) const {
+  const uint64_t current = *iteration.seed;
   LOCKSTEP_CHECK_VALUE(!seed || *seed == current,
                        "[restore] the position must be of the same seed, on which the order or values of elements "
                        "depend: position of seed ",
                        *seed, ", seed ", current, "; call torch::manual_seed(", *seed,
                        ") before restore, or give the transforms seeds of their own");
+  iteration.seed_use->expect(seed.has_value(), cache_seeds);
 }
 
 void PositionDetails::check_failed(int64_t now) const {
@@ -74,12 +85,12 @@ namespace detail {
 
 Iteration tracked(Iteration iteration) {
   if (!iteration.seed) iteration.seed = process_seed();
-  iteration.seed_was_used = std::make_shared<std::atomic<bool>>(false);
+  iteration.seed_use = std::make_shared<SeedUse>();
   return iteration;
 }
 
 std::optional<uint64_t> used_seed(const Iteration& iteration) {
-  const bool used = iteration.seed_was_used && iteration.seed_was_used->load(std::memory_order_relaxed);
+  const bool used = iteration.seed_use && iteration.seed_use->was_used();
   return used ? iteration.seed : std::nullopt;
 }
 
@@ -90,7 +101,7 @@ namespace {
 
 void add_mapped(const Leaf& leaf, std::vector<c10::intrusive_ptr<Buffer>>& buffers) {
   if (const auto* bytes = leaf.as<Bytes>()) {
-    if (bytes->buffer() && bytes->buffer()->held_bytes() == 0) buffers.push_back(bytes->buffer());
+    if (bytes->buffer() && bytes->buffer()->may_fail()) buffers.push_back(bytes->buffer());
   } else if (const auto* list = leaf.as<LeafList>()) {
     for (const Leaf& each : *list->leaves) add_mapped(each, buffers);
   }
@@ -104,8 +115,15 @@ void ElementIterator::check_last() {
   for (const auto& buffer : std::exchange(mapped_, {})) buffer->check();
 }
 
+/// The iteration ends.
+void ElementIterator::refuse_cache() {
+  iterator_.reset();
+  iteration_.seed_use->check();
+}
+
 bool ElementIterator::next(Element& element) {
   if (!mapped_.empty()) check_last();
+  if (!iterator_) return false;
   ++taken_;  // before the call: an element that fails counts as taken
   try {
     const bool found = iterator_->next(element);
@@ -113,6 +131,7 @@ bool ElementIterator::next(Element& element) {
       for (const Leaf& leaf : element.leaves) add_mapped(leaf, mapped_);
     }
     if (!found) --taken_;
+    if (iteration_.seed_use->is_other_than_expected()) refuse_cache();
     return found;
   } catch (...) {
     ++failed_;
@@ -127,6 +146,7 @@ Position ElementIterator::position() const {
           .taken = taken_,
           .pipeline = describe(*node_),
           .details = {.seed = used_seed(iteration_),
+                      .cache_seeds = iteration_.seed_use->of_caches(),
                       .failed = failed_,
                       .repeated = taken_at_failure_,
                       .next_epoch = next_epoch == iteration_.epoch + 1 ? std::nullopt : std::optional(next_epoch)}};
@@ -138,11 +158,11 @@ void ElementIterator::restore(const Position& position) {
                        "[restore] the position must be of the same dataset: position of ", position.pipeline,
                        ", dataset ", pipeline);
   ElementIterator restored(node_, {.epoch = position.epoch, .pin_memory = iteration_.pin_memory});
-  position.details.check_seed(*restored.iteration_.seed);
-  if (position.details.seed) restored.iteration_.seed_was_used->store(true, std::memory_order_relaxed);
+  position.details.check_seeds(restored.iteration_);
   restored.repeat(position.details);
   const detail::SkipScope scope(detail::Skipped::Sound);  // behind the last one that has failed
   restored.taken_ += restored.iterator_->skip(position.taken - restored.taken_);
+  restored.iteration_.seed_use->check();
   LOCKSTEP_CHECK_VALUE(restored.taken_ == position.taken,
                        "[restore] the position is beyond the end of the dataset: ", "elements=", restored.taken_,
                        ", taken=", position.taken, "; check whether its files have changed");
@@ -160,6 +180,7 @@ void ElementIterator::repeat(const PositionDetails& details) {
     } catch (const std::exception&) {
     }
   }
+  iteration_.seed_use->check();
   details.check_failed(failed_);
 }
 

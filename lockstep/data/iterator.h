@@ -20,19 +20,25 @@ namespace lockstep::data {
 struct LOCKSTEP_API PositionDetails {
   /// The seed of `torch::manual_seed`, if random orders or functions have used it: `restore` rejects another one.
   std::optional<uint64_t> seed = std::nullopt;
+  /// The seeds with which caches were filled, if their contents depend on one: `restore` rejects other contents.
+  std::vector<CacheSeed> cache_seeds = {};
   /// How many calls have thrown, and the number of calls up to the last one that did. These are repeated when the
   /// position is restored, because only they show which elements fail.
   int64_t failed = 0;
   int64_t repeated = 0;
+  /// The worker that took the position, if it is valid for this one only: elements have failed on one of several
+  /// workers that read different ones.
+  std::optional<int64_t> worker = std::nullopt;
   /// The epoch that starts next, if other iterators of the source have started epochs since.
   std::optional<uint64_t> next_epoch = std::nullopt;
 
-  /// "seed 7 failed 1 repeated 3 next 5 ", without what is not set.
+  /// "seed 7 cache 81 0 7 failed 1 repeated 3 worker 0 next 5 ", without what is not set.
   std::string str() const;
   /// Reads such a text up to the word `of`, which is removed, too.
   static PositionDetails parse(std::istream& in);
-  /// Throws ValueError where `seed` is set and is not `current`.
-  void check_seed(uint64_t current) const;
+  /// Throws ValueError where `seed` is set and is not that of `iteration`, which continues at the position. What its
+  /// caches hold is compared when they are used (`SeedUse::check`).
+  void check_seeds(const Iteration& iteration) const;
   /// Throws ValueError unless as many of the repeated calls have thrown as before.
   void check_failed(int64_t now) const;
 
@@ -71,6 +77,7 @@ class LOCKSTEP_API ElementIterator {
   /// Makes the elements up to the last one that failed again.
   void repeat(const PositionDetails& details);
   void check_last();
+  void refuse_cache();
 
   NodePtr node_;
   Iteration iteration_;

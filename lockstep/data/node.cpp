@@ -22,12 +22,26 @@ uint64_t mixed_seed(uint64_t base, uint64_t depth, uint64_t branch, uint64_t epo
   return detail::SmallRandom(first + epoch).next();
 }
 
+uint64_t nested_epoch(uint64_t epoch, uint64_t level, uint64_t index) {
+  return detail::SmallRandom(detail::SmallRandom(epoch * 0x2545f4914f6cdd1d + level).next() + index).next();
+}
+
+/// More inputs than any node has.
+constexpr uint64_t kInputOfDatasets = uint64_t{1} << 32;
+
 }  // namespace
 
-Iteration Iteration::nested(uint64_t index) const {
-  if (index == 0) return *this;
-  Iteration inner = *this;
-  inner.epoch = detail::SmallRandom(epoch * 0x2545f4914f6cdd1d + index).next();
+Iteration Iteration::of_pass(uint64_t index) const {
+  Iteration pass = *this;
+  ++pass.level;
+  if (index > 0) pass.epoch = nested_epoch(epoch, 2 * level, index);
+  return pass;
+}
+
+Iteration Iteration::of_dataset(uint64_t ordinal, uint64_t depth) const {
+  Iteration inner = of_input(kInputOfDatasets, depth);
+  ++inner.level;
+  inner.epoch = nested_epoch(epoch, 2 * level + 1, ordinal);
   return inner;
 }
 
@@ -64,10 +78,11 @@ NodePtr Node::with_changed_inputs(std::vector<NodePtr> inputs) const {
   return with_inputs(std::move(inputs));
 }
 
-std::shared_ptr<detail::CacheStores> Node::cache_stores(std::shared_ptr<detail::CacheStores> (*make)()) const {
+std::shared_ptr<detail::CacheStores> Node::cache_stores(
+    std::shared_ptr<detail::CacheStores> (*make)(const Node& node)) const {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  if (!cache_stores_) cache_stores_ = make();
+  if (!cache_stores_ && make != nullptr) cache_stores_ = make(*this);
   return cache_stores_;
 }
 
@@ -88,7 +103,7 @@ uint64_t process_seed() { return at::detail::getDefaultCPUGenerator().current_se
 
 uint64_t random_seed(std::optional<uint64_t> seed, uint64_t depth, const Iteration& iteration) {
   if (seed) return mixed_seed(*seed, depth, 0, iteration.epoch);
-  if (iteration.seed_was_used) iteration.seed_was_used->store(true, std::memory_order_relaxed);
+  if (iteration.seed_use) iteration.seed_use->note();
   return function_seed(depth, iteration);
 }
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -12,6 +11,8 @@
 #include "lockstep/data/element/element.h"
 #include "lockstep/data/element/spec.h"
 #include "lockstep/data/epochs.h"
+#include "lockstep/data/seed_use.h"
+#include "lockstep/data/small_random.h"
 
 /// Internal: the graph behind a Dataset. A node never changes and makes any number of iterators, which hold the state.
 ///
@@ -38,14 +39,20 @@ struct LOCKSTEP_API Iteration {
   /// random numbers in each of them; orders and functions of transforms have the same ones, so that pipelines can be
   /// shards of one dataset.
   uint64_t pipeline = 0;
-  /// Set to true when random numbers are made from `seed`, if it is not null.
-  std::shared_ptr<std::atomic<bool>> seed_was_used = nullptr;
+  /// Notes when random numbers are made from `seed`, if it is not null.
+  std::shared_ptr<detail::SeedUse> seed_use = nullptr;
   /// Whether elements are only counted or looked at, by a second iterator: errors are neither counted nor logged, and
   /// no cache is filled.
   bool is_silent = false;
 
-  /// Returns the parameters of the nested iteration number `index`; those of number 0 are these.
-  Iteration nested(uint64_t index) const;
+  /// How many `of_pass` and `of_dataset` lead here, so that pass 1 of pass 0 and pass 0 of pass 1 differ.
+  uint64_t level = 0;
+
+  /// Returns the parameters of pass number `index` of a repeated dataset; the epoch of number 0 is this one.
+  Iteration of_pass(uint64_t index) const;
+  /// Returns the parameters of the iteration over a dataset that a node of this depth makes from element number
+  /// `ordinal` of its input. Its random numbers differ from those of the graph around it.
+  Iteration of_dataset(uint64_t ordinal, uint64_t depth) const;
   /// Returns the parameters of the iteration over input number `index` of a node of this depth with several inputs;
   /// those of number 0 are these.
   Iteration of_input(uint64_t index, uint64_t depth) const;
@@ -143,8 +150,9 @@ class LOCKSTEP_API Node : public std::enable_shared_from_this<Node> {
   const std::shared_ptr<Epochs>& epochs() const { return epochs_; }
 
   /// What caches have stored of this node's elements, for all caches of the node. `make` makes it when it is first
-  /// asked for.
-  std::shared_ptr<detail::CacheStores> cache_stores(std::shared_ptr<detail::CacheStores> (*make)()) const;
+  /// asked for; null where nothing was made yet and `make` is null.
+  std::shared_ptr<detail::CacheStores> cache_stores(
+      std::shared_ptr<detail::CacheStores> (*make)(const Node& node)) const;
 
  protected:
   explicit Node(std::vector<NodePtr> inputs);
@@ -185,29 +193,8 @@ LOCKSTEP_API uint64_t process_seed();
 /// the user: from the iteration's or LibTorch's, and from the branch, too. Equal seeds of the user give equal orders in
 /// all branches: images and labels stay together.
 LOCKSTEP_API uint64_t random_seed(std::optional<uint64_t> seed, uint64_t depth, const Iteration& iteration);
-/// The same without a seed of the user, and without setting `Iteration::seed_was_used`: for functions that may draw.
+/// The same without a seed of the user, and without a note in `Iteration::seed_use`: for functions that may draw.
 LOCKSTEP_API uint64_t function_seed(uint64_t depth, const Iteration& iteration);
-
-/// A small fast generator with a state of eight bytes (SplitMix64).
-class SmallRandom {
- public:
-  explicit SmallRandom(uint64_t seed) : state_(seed) {}
-  uint64_t next() {
-    uint64_t z = (state_ += 0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
-  }
-  /// Returns a number in [0, bound), uniformly distributed (to 2^-64).
-  uint64_t below(uint64_t bound) {
-    return static_cast<uint64_t>((static_cast<unsigned __int128>(next()) * bound) >> 64);
-  }
-  /// Returns a number in [0, 1).
-  double unit() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
-
- private:
-  uint64_t state_;
-};
 
 }  // namespace detail
 }  // namespace lockstep::data

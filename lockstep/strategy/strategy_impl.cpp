@@ -302,11 +302,15 @@ StrategyImpl::LockedGroup StrategyImpl::worker_group() const {
   return {worker_group_mutex_, worker_groups_->local()[0]};
 }
 
-std::function<bool(bool)> StrategyImpl::any_worker() const {
+std::function<uint8_t(uint8_t)> StrategyImpl::any_worker() const {
   if (!workers_) return {};
-  return [self = shared_from_this()](bool mine) {
-    const at::Tensor flag = at::scalar_tensor(mine ? 1 : 0, at::kByte);
-    return self->worker_group()->all_reduce(flag, ReduceOp::Max).item<uint8_t>() != 0;
+  return [self = shared_from_this()](uint8_t mine) {
+    const at::Tensor bits = at::empty({8}, at::kByte);
+    for (int i = 0; i < 8; ++i) bits.data_ptr<uint8_t>()[i] = (mine >> i) & 1U;
+    const at::Tensor of_all = self->worker_group()->all_reduce(bits, ReduceOp::Max).contiguous();
+    uint8_t any = 0;
+    for (int i = 0; i < 8; ++i) any |= static_cast<uint8_t>(of_all.data_ptr<uint8_t>()[i] << i);
+    return any;
   };
 }
 

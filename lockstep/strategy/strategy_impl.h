@@ -110,8 +110,9 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
 
   /// The index of this process among those that read a dataset together.
   data::detail::InputWorker input_worker() const;
-  /// Returns a function by which workers agree on the end of data; empty if there is one worker.
-  std::function<bool(bool)> any_worker() const;
+  /// Returns a function that gives the bits that any worker has set, by which workers agree on the end of data; empty
+  /// if there is one worker.
+  std::function<uint8_t(uint8_t)> any_worker() const;
   /// Whether each replica may have an input pipeline of its own.
   virtual bool supports_input_per_replica() const { return false; }
 

@@ -1,9 +1,12 @@
+#include <array>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <thread>
 #include <unistd.h>
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/rand.h>
 #include <gmock/gmock.h>
 
 #include "lockstep/base/error.h"
@@ -191,6 +194,47 @@ TEST_F(CacheTest, CachedViewsStayIndependentAfterTheirSpecsAreKnown) {
   int64_t equal = 0;
   for (const auto& [a, b] : pairs) equal += at::equal(a, b);
   EXPECT_EQ(equal, 0);
+}
+
+// As a program that computes statistics of the cached elements first, and one that does not.
+TEST_F(CacheTest, ContentsDoNotDependOnWhoIteratesFirst) {
+  const auto draw = [](int64_t) { return at::rand({1}).item<float>(); };
+  using Contents = std::vector<float>;
+  const auto contents = [&](bool alone_first, bool with_three) {
+    const auto ds = range(10);
+    const auto cached = ds.map(draw).cache();
+    if (alone_first) cached.collect();
+    std::array<Contents, 3> parts;
+    for (const auto& [a, b, c] : zip(ds.map(draw), cached, with_three ? ds.map(draw).cache() : cached)) {
+      parts[0].push_back(a);
+      parts[1].push_back(b);
+      parts[2].push_back(c);
+    }
+    return parts;
+  };
+  const auto parts = contents(false, false);
+  EXPECT_EQ(parts[1], parts[2]) << "one cache has the same elements in all branches";
+  EXPECT_NE(parts[0], parts[1]) << "the branches are independent";
+  EXPECT_EQ(contents(true, false)[1], parts[1]);
+  for (const bool alone_first : {false, true}) {
+    const auto three = contents(alone_first, true);
+    EXPECT_EQ(three[1], parts[1]);
+    EXPECT_EQ(std::set<Contents>(three.begin(), three.end()).size(), 3U);
+  }
+}
+
+// Pipelines that are made anew for every epoch have the same caches again.
+TEST_F(CacheTest, CombinedCachesAllDiffer) {
+  const auto cached = [] { return range(10).map([](int64_t) { return at::rand({1}).item<float>(); }).cache(); };
+  std::set<std::vector<std::tuple<float, float, float, float>>> seen;
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    const auto both = zip(zip(cached(), cached()), zip(cached(), cached())).map([](const auto& a, const auto& b) {
+      return std::tuple_cat(a, b);
+    });
+    seen.insert(both.collect());
+  }
+  ASSERT_EQ(seen.size(), 1U);
+  for (const auto& [a, b, c, d] : *seen.begin()) EXPECT_EQ((std::set<float>{a, b, c, d}.size()), 4U);
 }
 
 }  // namespace

@@ -129,6 +129,21 @@ TEST(RandomBranchTest, OneDatasetInTwoBranchesHasTwoOrders) {
   EXPECT_EQ(orders.size(), 4U);
 }
 
+TEST(RandomBranchTest, DatasetsOfElementsHaveOtherOrdersThanTheirInput) {
+  for (const ShuffleOptions options : {ShuffleOptions{}, ShuffleOptions{.reshuffle_each_iteration = false}}) {
+    const auto shuffled = [options](int64_t) { return range(20).shuffle(20, options); };
+    const std::vector<int64_t> outer = shuffled(0).collect();
+    for (const bool interleaved : {false, true}) {
+      std::vector<int64_t> seen;
+      const auto input = shuffled(0).map([&](int64_t i) { return seen.push_back(i), i; });
+      const auto inner = interleaved ? input.interleave(shuffled, {.cycle_length = 1}) : input.flat_map(shuffled);
+      const std::vector<int64_t> all = inner.collect();
+      EXPECT_EQ(std::vector<int64_t>(seen.end() - 20, seen.end()), outer) << "the input keeps its numbers";
+      EXPECT_NE(std::vector<int64_t>(all.begin(), all.begin() + 20), outer);
+    }
+  }
+}
+
 TEST(RandomBranchTest, EqualSeedsOfTheUserKeepBranchesTogether) {
   const auto images = range(20).shuffle(20, {.seed = 7});
   const auto labels = range(100, 120).shuffle(20, {.seed = 7});

@@ -1,7 +1,10 @@
+#include <filesystem>
+
 #include <gmock/gmock.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "tests/data/formats/temporary_folder.h"
 #include "tests/data/pipelines.h"
 
 namespace lockstep::data {
@@ -94,16 +97,135 @@ TEST(PositionStateTest, HasASeedOnlyWhereItMatters) {
     drawn.next();
     EXPECT_EQ(drawn.position().details.seed, 2U);
   }
-  const auto cached = range(12).shuffle(12).cache();
-  for (int epoch = 0; epoch < 2; ++epoch) {
-    auto stored = cached.iterator();
-    while (stored.next()) {
-    }
-    EXPECT_EQ(stored.position().details.seed, 2U) << "epoch " << epoch;
-  }
   auto nested = range(3).flat_map([](int64_t) { return range(4).shuffle(4); }).iterator();
   nested.next();
   EXPECT_EQ(nested.position().details.seed, 2U);
+}
+
+/// What `dataset` gives after the position, or the message of the error.
+template <class T>
+Texts restored_rest(const Dataset<T>& dataset, const Position& position) {
+  auto iterator = dataset.iterator();
+  Texts rest;
+  const std::string message = message_of([&] {
+    iterator.restore(position);
+    EXPECT_EQ(iterator.position(), position);
+    while (const auto element = iterator.next()) rest.push_back(text_of(detail::encoded(*element)));
+  });
+  return message == "no error" ? rest : Texts{message};
+}
+
+/// Elements that are random when they are stored.
+Dataset<torch::Tensor> random_cache() {
+  return range(12).map([](int64_t) { return torch::rand({1}); }).cache();
+}
+
+TEST(PositionStateTest, NamesTheSeedOfWhatACacheHolds) {
+  torch::manual_seed(1);
+  const auto cached = random_cache();
+  cached.collect();
+  torch::manual_seed(2);
+  auto iterator = cached.iterator();
+  iterator.next();
+  iterator.next();
+  const Position position = Position::parse(iterator.position().str());
+  EXPECT_EQ(position, iterator.position());
+  EXPECT_EQ(position.details.seed, std::nullopt) << "the order does not depend on a seed";
+  const Texts rest = rest_of_typed(iterator);
+  torch::manual_seed(3);
+  EXPECT_EQ(restored_rest(cached, position), rest) << "the cache still holds its elements";
+  // In another process.
+  torch::manual_seed(2);
+  const std::string message = restored_rest(random_cache(), position).at(0);
+  EXPECT_THAT(message, HasSubstr("position of a cache of seed 1, cache of seed 2"));
+  EXPECT_THAT(message, HasSubstr("torch::manual_seed(1)"));
+  torch::manual_seed(1);
+  EXPECT_EQ(restored_rest(random_cache(), position), rest);
+}
+
+TEST(PositionStateTest, HasTheSeedsOfTheOrderAndOfTheCache) {
+  const auto make = [] { return random_cache().shuffle(12); };
+  torch::manual_seed(1);
+  const auto dataset = make();
+  dataset.collect();
+  torch::manual_seed(2);
+  auto iterator = dataset.iterator();
+  iterator.next();
+  const Position position = Position::parse(iterator.position().str());
+  EXPECT_EQ(position.details.seed, 2U);
+  const Texts rest = rest_of_typed(iterator);
+  torch::manual_seed(1);
+  EXPECT_THAT(restored_rest(make(), position).at(0), HasSubstr("position of seed 2, seed 1"));
+  torch::manual_seed(2);
+  EXPECT_THAT(restored_rest(make(), position).at(0), HasSubstr("position of a cache of seed 1, cache of seed 2"));
+  torch::manual_seed(1);
+  const auto filled = make();
+  filled.collect();
+  torch::manual_seed(2);
+  EXPECT_EQ(restored_rest(filled, position), rest) << "what the message says";
+}
+
+TEST(PositionStateTest, KnowsWhichCacheHasWhichSeed) {
+  const auto make = [] {
+    return std::pair(random_cache(), range(12).map([](int64_t i) { return torch::rand({1}) + i; }).cache());
+  };
+  torch::manual_seed(1);
+  const auto [a, b] = make();
+  a.collect();
+  torch::manual_seed(3);
+  auto iterator = a.concatenate(b).iterator();
+  for (int i = 0; i < 14; ++i) iterator.next();
+  const Position position = Position::parse(iterator.position().str());
+  const Texts rest = rest_of_typed(iterator);
+  for (const uint64_t seed : {1, 3}) {
+    torch::manual_seed(seed);
+    const auto [c, d] = make();
+    EXPECT_THAT(restored_rest(c.concatenate(d), position).at(0), HasSubstr("cache of seed")) << seed;
+  }
+  torch::manual_seed(1);
+  const auto [c, d] = make();
+  c.collect();
+  torch::manual_seed(3);
+  EXPECT_EQ(restored_rest(c.concatenate(d), position), rest);
+}
+
+// The restored iterator does not open the cache before its next element.
+TEST(PositionStateTest, ComparesACacheThatIsOpenedLater) {
+  torch::manual_seed(1);
+  auto iterator = random_cache().repeat(2).iterator();
+  for (int i = 0; i < 12; ++i) iterator.next();
+  const Position position = Position::parse(iterator.position().str());
+  torch::manual_seed(2);
+  auto other = random_cache().repeat(2).iterator();
+  other.restore(position);
+  EXPECT_THAT(message_of([&] { other.next(); }), HasSubstr("cache of seed 2"));
+  EXPECT_FALSE(other.next()) << "the iteration has ended";
+}
+
+TEST(PositionStateTest, NamesNoSeedOfACacheWhoseElementsAreNotRandom) {
+  torch::manual_seed(1);
+  const auto cached = range(12).cache();
+  cached.shuffle(12).collect();
+  torch::manual_seed(2);
+  auto iterator = cached.iterator();
+  iterator.next();
+  EXPECT_EQ(iterator.position().str(), "epoch 1 taken 1 of range(12).cache()");
+}
+
+TEST(PositionStateTest, FilesOfCachesHoldTheirSeed) {
+  const TemporaryFolder folder;
+  const auto make = [&] { return range(12).map([](int64_t) { return torch::rand({1}); }).cache(folder / "cache"); };
+  torch::manual_seed(1);
+  make().collect();
+  torch::manual_seed(2);
+  auto iterator = make().iterator();
+  iterator.next();
+  const Position position = Position::parse(iterator.position().str());
+  const Texts rest = rest_of_typed(iterator);
+  torch::manual_seed(3);
+  EXPECT_EQ(restored_rest(make(), position), rest);
+  std::filesystem::remove(folder / "cache");
+  EXPECT_THAT(restored_rest(make(), position).at(0), HasSubstr("position of a cache of seed 1, cache of seed 3"));
 }
 
 TEST(PositionStateTest, ASeedThatIsSetDuringTheEpochDoesNotMatter) {

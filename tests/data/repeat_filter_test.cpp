@@ -1,3 +1,5 @@
+#include <set>
+
 #include <gmock/gmock.h>
 
 #include "tests/data/pipelines.h"
@@ -33,6 +35,31 @@ TEST(RepeatTest, EveryEpochHasAnotherOrder) {
   EXPECT_NE(Texts(twice.begin(), twice.begin() + 20), from(twice, 20));
   const Texts same = all_of(range(20).shuffle(20, {.seed = 1, .reshuffle_each_iteration = false}).repeat(2));
   EXPECT_EQ(Texts(same.begin(), same.begin() + 20), from(same, 20));
+}
+
+TEST(RepeatTest, RepeatedRepetitionsHaveOtherOrders) {
+  const auto passes_of = [](const NodePtr& node, size_t size) {
+    const Texts all = all_of(node, 0, 1000);
+    std::set<Texts> passes;
+    for (size_t i = 0; i < all.size(); i += size) {
+      passes.insert(Texts(all.begin() + static_cast<int64_t>(i), all.begin() + static_cast<int64_t>(i + size)));
+    }
+    return passes.size();
+  };
+  const auto shuffled = range(20).shuffle(20);
+  EXPECT_EQ(passes_of(detail::node_of(shuffled.repeat(2).repeat(2)), 20), 4U);
+  EXPECT_EQ(passes_of(detail::node_of(shuffled.repeat(3).repeat(2).repeat(2)), 20), 12U);
+  const auto seeded = [](int64_t) { return range(20).shuffle(20, {.seed = 1}).repeat(2); };
+  EXPECT_EQ(passes_of(detail::node_of(range(3).flat_map(seeded).repeat(2)), 20), 12U);
+  const auto nested = [&](int64_t) { return range(2).flat_map(seeded); };
+  EXPECT_EQ(passes_of(detail::node_of(range(3).flat_map(nested)), 20), 12U);
+  expect_well_behaved(range(5).shuffle(5).repeat(2).repeat(2));
+}
+
+TEST(RepeatTest, EqualSeedsStayTogetherWhenRepeated) {
+  const auto images = range(20).shuffle(20, {.seed = 7}).map([](int64_t i) { return i; }).repeat(3);
+  const auto labels = range(100, 120).shuffle(20, {.seed = 7}).repeat(3);
+  for (const auto& [image, label] : zip(images, labels)) EXPECT_EQ(image + 100, label);
 }
 
 TEST(RepeatTest, GoesOnAfterAnError) {
@@ -76,6 +103,12 @@ TEST(AssertCardinalityTest, SaysHowManyAndChecksIt) {
   EXPECT_THAT(message_of([] { range(2).assert_cardinality(3).collect(); }), HasSubstr("stated=3, found=2"));
   EXPECT_THAT(message_of([] { range(4).assert_cardinality(3).collect(); }), HasSubstr("stated=3, found=at least 4"));
   EXPECT_THROW(range(3).assert_cardinality(-2), c10::ValueError);
+  // An error counts as one element, also where it is skipped.
+  for (const int64_t stated : {-1, 0, 2, 3, 4, 9}) {
+    const auto checked = range(3).assert_cardinality(stated);
+    expect_skip_is_exact(detail::node_of(checked));
+    expect_skip_is_exact(detail::node_of(failing(3, {1}).assert_cardinality(stated)));
+  }
 }
 
 TEST(OptionsTest, TheNearestToTheEndIsInForce) {

@@ -42,7 +42,9 @@ std::vector<Slot*>& free_slots() {
 }
 std::atomic<SlotBlock*> slot_blocks{nullptr};
 struct sigaction earlier_action {};
-std::atomic<Slot*> last_failed{nullptr};
+/// Of this thread. The signal is handled by the thread that reads.
+thread_local Slot* last_failed = nullptr;
+thread_local uint64_t num_failed = 0;
 
 Slot* slot_at(uintptr_t address) {
   for (SlotBlock* block = slot_blocks.load(std::memory_order_acquire); block != nullptr; block = block->next) {
@@ -62,6 +64,7 @@ bool replace_page(Slot& slot, uintptr_t address) {
   uint64_t none = Slot::kNoFailure;
   slot.failed_at.compare_exchange_strong(none, page - slot.begin.load(std::memory_order_relaxed));
   last_failed = &slot;
+  ++num_failed;
   bus_error_count.fetch_add(1);
   void* memory =
       ::mmap(reinterpret_cast<void*>(page), page_size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
@@ -144,16 +147,12 @@ Slot* take_slot() {
 
 }  // namespace
 
-std::string last_bus_error() {
+uint64_t bus_errors_of_thread() { return num_failed; }
+
+std::string last_bus_error_of_thread() {
   const Slot* slot = last_failed;
   if (slot == nullptr) return "none";
   return std::string(slot->description.data()) + ", offset=" + std::to_string(slot->failed_at.load());
-}
-
-void check_no_bus_error_since(uint64_t count, const char* operation) {
-  LOCKSTEP_CHECK_DATA(bus_error_count.load(std::memory_order_relaxed) == count, "[", operation,
-                      "] a file could not be read while it was mapped: ", last_bus_error(),
-                      " (it was cut, or its storage failed)");
 }
 
 WatchedPages::WatchedPages(const void* memory, size_t size, OnBusError action, const std::string& description)

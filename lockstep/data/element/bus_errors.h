@@ -28,11 +28,10 @@ enum class OnBusError {
 LOCKSTEP_API extern std::atomic<uint64_t> bus_error_count;
 inline bool any_bus_error() { return bus_error_count.load(std::memory_order_relaxed) != 0; }
 
-/// Returns operation, file and offset of the page that could not be read last.
-LOCKSTEP_API std::string last_bus_error();
-
-/// Throws DataError where a page could not be read since `bus_error_count` was `count`.
-LOCKSTEP_API void check_no_bus_error_since(uint64_t count, const char* operation);
+/// How many pages could not be read by the calling thread.
+LOCKSTEP_API uint64_t bus_errors_of_thread();
+/// Returns operation, file and offset of the page that the calling thread could not read last.
+LOCKSTEP_API std::string last_bus_error_of_thread();
 
 /// Watches mapped pages while it lives. They must be unmapped afterwards, not before.
 class WatchedPages {

@@ -27,6 +27,8 @@ class LOCKSTEP_API Buffer : public c10::intrusive_ptr_target {
   /// Returns the bytes `part` of the buffer in pages of their own, which are copied when they are written: a buffer
   /// that is writable and costs no copy. Null where a copy is cheaper, or there is no file that has the pages.
   virtual c10::intrusive_ptr<Buffer> private_pages(std::string_view part) const;
+  /// Whether `check` may throw: pages of a file.
+  virtual bool may_fail() const { return false; }
   /// Throws DataError where pages of a file could not be read since they were mapped: what was read from them is not
   /// what the file had. To be called after reading.
   virtual void check() const {}

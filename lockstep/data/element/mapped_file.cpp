@@ -88,6 +88,7 @@ class MappedFile final : public Buffer {
   size_t size() const override { return static_cast<size_t>(status_.st_size); }
   size_t held_bytes() const override { return 0; }
 
+  bool may_fail() const override { return true; }
   void check() const override {
     const auto failed_at = any_bus_error() ? watched_->failed_at() : std::nullopt;
     LOCKSTEP_CHECK_DATA(!failed_at, "[", operation_, "] the file could not be read while it was mapped: ", "file=\"",

@@ -38,6 +38,20 @@ bool is_of_file(const at::Tensor& tensor) {
   return buffer->held_bytes() == 0;
 }
 
+void hold_file(const c10::intrusive_ptr<Buffer>& buffer, c10::SmallVectorImpl<c10::intrusive_ptr<Buffer>>& files) {
+  if (buffer && buffer->may_fail()) files.push_back(buffer);
+}
+
+void hold_files(const Leaf& leaf, c10::SmallVectorImpl<c10::intrusive_ptr<Buffer>>& files) {
+  if (const auto* row = leaf.as<Row>()) {
+    hold_file(row->buffer, files);
+  } else if (const auto* bytes = leaf.as<Bytes>()) {
+    hold_file(bytes->buffer(), files);
+  } else if (const auto* list = leaf.as<LeafList>()) {
+    for (const Leaf& each : *list->leaves) hold_files(each, files);
+  }
+}
+
 std::string_view bytes_of(const Row& row) { return {row.data, row.type->num_bytes}; }
 
 at::Tensor copied(const Row& row) {
@@ -177,6 +191,21 @@ void check_read(const Leaf& leaf) {
   } else if (const auto* list = leaf.as<LeafList>()) {
     for (const Leaf& each : *list->leaves) check_read(each);
   }
+}
+
+MappedReads::MappedReads(const Element& element)
+    : failed_(bus_error_count.load(std::memory_order_relaxed)), failed_on_thread_(bus_errors_of_thread()) {
+  for (const Leaf& leaf : element.leaves) hold_files(leaf, files_);
+  if (failed_ == 0) return;
+  for (const auto& file : files_) file->check();
+}
+
+void MappedReads::check(const char* operation) const {
+  if (bus_error_count.load(std::memory_order_relaxed) == failed_) return;
+  for (const auto& file : files_) file->check();
+  LOCKSTEP_CHECK_DATA(bus_errors_of_thread() == failed_on_thread_, "[", operation,
+                      "] a file could not be read while it was mapped: ", last_bus_error_of_thread(),
+                      " (it was cut, or its storage failed)");
 }
 
 void own_tensors(Element& element) {

@@ -31,6 +31,21 @@ LOCKSTEP_API at::Tensor copied_tensor(const Leaf& leaf);
 /// ask `any_bus_error` first.
 LOCKSTEP_API void check_read(const Leaf& leaf);
 
+/// Finds reads of mapped files that fail while a user's function runs: in the files of its element, which it holds over
+/// the call, and in any file that the calling thread reads.
+class LOCKSTEP_API MappedReads {
+ public:
+  /// Before the call. Throws DataError where the files of the element could not be read.
+  explicit MappedReads(const Element& element);
+  /// After the call. Throws DataError; `operation` is that of the function.
+  void check(const char* operation) const;
+
+ private:
+  uint64_t failed_;
+  uint64_t failed_on_thread_;
+  c10::SmallVector<c10::intrusive_ptr<Buffer>, 2> files_;
+};
+
 /// Copies the element's tensors that something else holds, too, before a user's function gets them.
 LOCKSTEP_API void own_tensors(Element& element);
 

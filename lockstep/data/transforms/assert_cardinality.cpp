@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "lockstep/base/error.h"
 #include "lockstep/data/transforms.h"
 
@@ -18,12 +20,16 @@ class AssertCardinalityIterator final : public NodeIterator {
     return found;
   }
 
+  /// A wrong number is an error of `next`, which counts as one element: the first one too many, or that behind the
+  /// last.
   int64_t skip(int64_t count) override {
-    if (ended_) return 0;
-    const int64_t skipped = input_->skip(count);
+    if (ended_ || count <= 0) return 0;
+    const int64_t wanted = count_ < 0 ? count : std::min(count, count_ - seen_ + 1);
+    const int64_t skipped = input_->skip(wanted);
     seen_ += skipped;
-    check(skipped == count);
-    return skipped;
+    const bool too_few = skipped < wanted && seen_ != count_;
+    ended_ = skipped < wanted || (count_ >= 0 && seen_ > count_);
+    return skipped + (too_few ? 1 : 0);
   }
 
  private:

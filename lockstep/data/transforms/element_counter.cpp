@@ -21,7 +21,7 @@ NodePtr without_order(NodePtr node) {
 ElementCounter::ElementCounter(NodePtr node, const Iteration& iteration)
     : node_(without_order(std::move(node))), iteration_(iteration), has_failed_(errors_change_size(*node_)) {
   iteration_.is_silent = true;
-  iteration_.seed_was_used = nullptr;
+  iteration_.seed_use = nullptr;
 }
 
 std::optional<int64_t> ElementCounter::up_to(int64_t limit) {

@@ -4,7 +4,6 @@
 #include <mutex>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/element/bus_errors.h"
 #include "lockstep/data/element/private_memory.h"
 #include "lockstep/data/transforms.h"
 
@@ -120,12 +119,9 @@ class MapNode final : public UnaryNode {
 }  // namespace
 
 void MapFunction::operator()(int64_t ordinal, Element& in, Element& out) {
-  const uint64_t failed = bus_error_count.load(std::memory_order_relaxed);
-  if (failed != 0) {
-    for (const Leaf& leaf : in.leaves) check_read(leaf);
-  }
+  const MappedReads reads(in);
   random_(ordinal, [&] { fn_(in, out); });
-  check_no_bus_error_since(failed, "map");
+  reads.check("map");
 }
 
 NodePtr make_map(NodePtr input, ElementFunction fn, ElementSpec result, MapOptions options) {

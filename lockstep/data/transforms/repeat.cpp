@@ -46,7 +46,7 @@ class RepeatIterator final : public NodeIterator {
   bool open() {
     if (current_) return true;
     if (epoch_ == count_ || ended_) return false;
-    current_ = input_->iterator(iteration_.nested(static_cast<uint64_t>(epoch_)));
+    current_ = input_->iterator(iteration_.of_pass(static_cast<uint64_t>(epoch_)));
     is_empty_ = true;
     return true;
   }

@@ -139,6 +139,7 @@ std::shared_ptr<const DistributedInput> distribute_node(const StrategyImpl& stra
                        .any_worker = strategy.any_worker(),
                        .description = data::detail::describe(*dataset) + pipeline.cut,
                        .num_workers = worker.num_workers,
+                       .worker = worker.index,
                        .order_is_global = pipeline.order_is_global});
 }
 
@@ -158,6 +159,7 @@ std::shared_ptr<const DistributedInput> distribute_from_function(
                                                                    .strategy = strategy.shared_from_this(),
                                                                    .any_worker = strategy.any_worker(),
                                                                    .num_workers = worker.num_workers,
+                                                                   .worker = worker.index,
                                                                    .order_is_global = worker.num_workers == 1});
   const auto num_local = static_cast<int>(per_replica ? devices.size() : 1);
   for (int i = 0; i < num_local; ++i) {

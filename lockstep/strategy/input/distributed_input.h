@@ -28,7 +28,8 @@ LOCKSTEP_API std::vector<std::string> batch_devices(const DistributedInput& inpu
 LOCKSTEP_API data::Cardinality num_steps(const DistributedInput& input);
 
 /// The position of a distributed iterator: the epoch and the number of steps. It is valid for another number of workers
-/// if the order of elements does not depend on that number. `str` and `parse` convert to and from text.
+/// if the order of elements does not depend on that number. Where workers read different elements and a step has failed
+/// on one of them, it is valid for the worker that took it. `str` and `parse` convert to and from text.
 struct LOCKSTEP_API InputPosition {
   uint64_t epoch = 0;
   /// Steps that were read; calls that threw do not count.
@@ -74,10 +75,14 @@ class LOCKSTEP_API StepIterator {
   /// Returns the next step. Counts exceptions.
   Step read_step();
 
+  /// Returns the bits that any worker has set: a collective.
+  uint8_t of_any_worker(uint8_t mine) const;
   /// Whether it is true on any worker: a collective.
-  bool on_any_worker(bool mine) const;
+  bool on_any_worker(bool mine) const { return of_any_worker(mine ? 1 : 0) != 0; }
   /// Does what `InputOptions::empty` says about replicas without rows. Returns false if the step is dropped.
   bool complete(Step& step);
+  /// Ends the iteration, whose cache holds other elements than those of the restored position, and throws.
+  void refuse_cache();
   /// Throws if all steps of the epoch were dropped.
   void check_delivered() const;
 
@@ -85,6 +90,8 @@ class LOCKSTEP_API StepIterator {
   data::Iteration iteration_;
   /// Calls that have thrown, and all calls up to the last one that did.
   int64_t failed_ = 0;
+  /// Whether calls have thrown on any worker, as far as it is known.
+  bool any_has_failed_ = false;
   int64_t calls_at_failure_ = 0;
   /// Steps that were read or skipped, dropped ones included.
   int64_t steps_ = 0;

@@ -63,6 +63,10 @@ int64_t buffer_size_of(const InputOptions& options) {
 /// After this many steps without a complete one, EmptyBatch::Drop gives up: the dataset may have no end.
 constexpr int64_t kMostDropped = 1000;
 
+/// What workers tell each other at every step: whether there are data, and whether a call has thrown.
+constexpr uint8_t kHasData = 1;
+constexpr uint8_t kHasFailed = 2;
+
 /// Throws inside a replica: one replica cannot take the elements of all.
 void check_can_get_next(const StrategyImpl& strategy) {
   const ContextFrame* frame = current_frame();
@@ -222,7 +226,7 @@ void StepIterator::start(uint64_t epoch) {
       {.epoch = epoch, .pin_memory = has_gpu(devices_of(*input_)), .seed = input_->strategy->seed_of_first_worker()});
   feeder_ = std::make_unique<Feeder>(*input_, iteration_);
   steps_ = failed_ = calls_at_failure_ = 0;
-  ended_ = delivered_ = false;
+  ended_ = delivered_ = any_has_failed_ = false;
 }
 
 StepIterator::~StepIterator() = default;
@@ -233,7 +237,11 @@ bool StepIterator::next(std::vector<data::Element>& elements) {
   check_can_get_next(*input_->strategy);
   while (!ended_) {
     Step step = read_step();
-    ended_ = !on_any_worker(step.has_data());
+    if (iteration_.seed_use->is_other_than_expected()) refuse_cache();
+    const auto flags = static_cast<uint8_t>((step.has_data() ? kHasData : 0) | (failed_ > 0 ? kHasFailed : 0));
+    const uint8_t of_any = of_any_worker(flags);
+    any_has_failed_ = any_has_failed_ || (of_any & kHasFailed) != 0;
+    ended_ = (of_any & kHasData) == 0;
     if (ended_) break;
     ++steps_;
     if (!complete(step)) continue;
@@ -256,7 +264,12 @@ Step StepIterator::read_step() {
   }
 }
 
-bool StepIterator::on_any_worker(bool mine) const { return input_->any_worker ? input_->any_worker(mine) : mine; }
+uint8_t StepIterator::of_any_worker(uint8_t mine) const { return input_->any_worker ? input_->any_worker(mine) : mine; }
+
+void StepIterator::refuse_cache() {
+  ended_ = true;
+  iteration_.seed_use->check();
+}
 
 bool StepIterator::complete(Step& step) {
   switch (input_->options.empty) {
@@ -289,13 +302,16 @@ void StepIterator::check_delivered() const {
 
 InputPosition StepIterator::position(const data::Epochs& epochs) const {
   const uint64_t next_epoch = epochs.next();
+  const bool is_of_worker = !input_->order_is_global && input_->num_workers > 1 && (any_has_failed_ || failed_ > 0);
   return {.epoch = iteration_.epoch,
           .steps = steps_,
           .num_workers = input_->num_workers,
           .pipeline = input_->description,
           .details = {.seed = data::detail::used_seed(iteration_),
+                      .cache_seeds = iteration_.seed_use->of_caches(),
                       .failed = failed_,
                       .repeated = calls_at_failure_,
+                      .worker = is_of_worker ? std::optional(input_->worker) : std::nullopt,
                       .next_epoch = next_epoch == iteration_.epoch + 1 ? std::nullopt : std::optional(next_epoch)}};
 }
 
@@ -308,9 +324,15 @@ void StepIterator::restore(const InputPosition& position, data::Epochs& epochs) 
   LOCKSTEP_CHECK_VALUE(position.pipeline == input_->description,
                        "[restore] the position must be of the same dataset: position of ", position.pipeline,
                        ", dataset ", input_->description);
+  LOCKSTEP_CHECK_VALUE(
+      !position.details.worker || *position.details.worker == input_->worker,
+      "[restore] steps have failed, and the workers read different elements, so that a position is valid only for the "
+      "worker that has taken it: taken by worker ",
+      *position.details.worker, ", restored by worker ", input_->worker,
+      "; let each worker save and restore its own position, or use AutoShardPolicy::Data");
   StepIterator restored(input_, position.epoch);
-  position.details.check_seed(*restored.iteration_.seed);
-  if (position.details.seed) restored.iteration_.seed_was_used->store(true, std::memory_order_relaxed);
+  position.details.check_seeds(restored.iteration_);
+  restored.any_has_failed_ = position.details.worker.has_value();
   restored.go_to(position);
   *this = std::move(restored);
   epochs.set_next(position.details.next_epoch.value_or(position.epoch + 1));
@@ -327,11 +349,13 @@ void StepIterator::go_to(const InputPosition& position) {
       calls_at_failure_ = steps_ + failed_;
     }
   }
+  iteration_.seed_use->check();
   position.details.check_failed(failed_);
   // A batch that may be repeated is read again.
   const bool reads_again = input_->options.empty == EmptyBatch::Repeat && position.steps > steps_;
   steps_ += feeder_->skip(position.steps - steps_ - (reads_again ? 1 : 0));
   if (reads_again && feeder_->next().has_data()) ++steps_;
+  iteration_.seed_use->check();
   LOCKSTEP_CHECK_VALUE(steps_ == position.steps || input_->num_workers > 1,
                        "[restore] the position must not be after the end of the dataset: steps=", position.steps,
                        ", dataset has ", steps_);

@@ -31,8 +31,8 @@ struct InputPipeline {
   uint64_t number = 0;
 };
 
-/// Returns whether any worker has data; a collective of all workers. Empty with one worker.
-using AnyWorker = std::function<bool(bool mine)>;
+/// Returns the bits that any worker has set; a collective of all workers. Empty with one worker.
+using AnyWorker = std::function<uint8_t(uint8_t mine)>;
 
 /// The input of the replicas of this process. Immutable.
 struct LOCKSTEP_API DistributedInput {
@@ -43,6 +43,8 @@ struct LOCKSTEP_API DistributedInput {
   /// The user's dataset and how it is divided, for positions.
   std::string description = {};
   int64_t num_workers = 1;
+  /// The index of this worker.
+  int64_t worker = 0;
   /// Whether a position is valid for another number of workers, too.
   bool order_is_global = true;
 

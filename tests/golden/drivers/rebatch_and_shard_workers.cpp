@@ -69,17 +69,17 @@ Json streams(const Case& test_case) {
   });
 }
 
-/// Lets the threads of a group of workers agree whether any of them has data, as a collective does between processes.
+/// Lets the threads of a group of workers join the bits that they have set, as a collective does between processes.
 class Agreement {
  public:
   explicit Agreement(size_t num_workers) : barrier_(static_cast<ptrdiff_t>(num_workers)) {}
 
-  bool any(bool mine) {
-    if (mine) has_data_ = true;
+  uint8_t any(uint8_t mine) {
+    bits_ |= mine;
     barrier_.arrive_and_wait();
-    const bool result = has_data_;
+    const uint8_t result = bits_;
     barrier_.arrive_and_wait();
-    has_data_ = false;
+    bits_ = 0;
     barrier_.arrive_and_wait();
     return result;
   }
@@ -89,7 +89,7 @@ class Agreement {
 
  private:
   std::barrier<> barrier_;
-  std::atomic<bool> has_data_ = false;
+  std::atomic<uint8_t> bits_ = 0;
 };
 
 /// All workers in one process: each thread iterates as one worker does.
@@ -105,7 +105,7 @@ Json steps_of_workers(const Case& test_case) {
         .pipelines = {{data::detail::worker_pipeline(pipeline_of(test_case), worker).node,
                        std::vector<c10::Device>(worker.replicas_per_worker, c10::Device(c10::kCPU))}},
         .strategy = strategy,
-        .any_worker = [&agreement](bool mine) { return agreement.any(mine); },
+        .any_worker = [&agreement](uint8_t mine) { return agreement.any(mine); },
         .num_workers = worker.num_workers});
     const auto index = static_cast<size_t>(worker.index);
     threads.emplace_back([&, input, index] {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lockstep/api.h"
 #include "lockstep/data/element/bytes.h"
@@ -72,8 +73,8 @@ class LOCKSTEP_API TarSampleReader {
 
   /// Stores the next sample in `sample` and returns true, or returns false at the end.
   /// Throws DataError as TarReader does, and where a sample has two files of one extension; the next call continues
-  /// behind that sample. A sample in which the archive is damaged is left out, and so is one behind which no name can
-  /// be read.
+  /// behind that sample. A sample in which the archive is damaged is left out. So is one behind which no name can be
+  /// read, unless it has files of the same kinds as the sample before it: it may lack files.
   bool next(TarSample& sample);
 
   /// Skips `count` samples and returns how many there were, fewer at the end only. Errors are not thrown and count as
@@ -82,7 +83,8 @@ class LOCKSTEP_API TarSampleReader {
 
  private:
   bool read_entry();
-  bool goes_on(const std::string& key);
+  bool goes_on(const TarSample& sample);
+  bool has_kinds_of_last(const TarSample& sample) const;
 
   TarReader reader_;
   TarEntry entry_;
@@ -92,6 +94,8 @@ class LOCKSTEP_API TarSampleReader {
   bool pending_ = false;
   /// The exception of the file behind the last sample.
   std::exception_ptr error_;
+  /// The extensions of the last sample, in order.
+  std::vector<std::string> last_kinds_;
 };
 
 enum class TarCompression {

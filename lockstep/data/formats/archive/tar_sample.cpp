@@ -36,15 +36,20 @@ bool TarSampleReader::read_entry() {
   return pending_;
 }
 
+bool TarSampleReader::has_kinds_of_last(const TarSample& sample) const {
+  return std::equal(sample.files.begin(), sample.files.end(), last_kinds_.begin(), last_kinds_.end(),
+                    [](const auto& file, const std::string& kind) { return file.first == kind; });
+}
+
 // Whether the next file belongs to the sample. An error behind a complete sample is kept for the next call.
-bool TarSampleReader::goes_on(const std::string& key) {
+bool TarSampleReader::goes_on(const TarSample& sample) {
   entry_.name.clear();
   try {
-    return read_entry() && key_ == key;
+    return read_entry() && key_ == sample.key;
   } catch (const std::exception&) {
-    // The name is known where the contents are damaged.
-    const bool is_of_another = split_name(entry_.name, key_, extension_) && key_ != key;
-    if (!is_of_another) throw;
+    // The name is known where the contents are damaged, and unknown where the header is.
+    const bool is_known = split_name(entry_.name, key_, extension_);
+    if (is_known ? key_ == sample.key : !has_kinds_of_last(sample)) throw;
     error_ = std::current_exception();
     return false;
   }
@@ -61,7 +66,11 @@ bool TarSampleReader::next(TarSample& sample) {
       damage = c10::str("[tar] a sample must have one file of a kind: key=\"", key_, "\", kind=\"", extension_,
                         "\", offset=", entry_.offset);
     }
-  } while (goes_on(sample.key));
+  } while (goes_on(sample));
+  if (!has_kinds_of_last(sample)) {
+    last_kinds_.clear();
+    for (const auto& file : sample.files) last_kinds_.push_back(file.first);
+  }
   LOCKSTEP_CHECK_DATA(damage.empty(), damage);
   return true;
 }

@@ -10,17 +10,22 @@
 namespace lockstep::data::detail {
 namespace {
 
+constexpr uint64_t kBranchOfCaches = uint64_t{1} << 48;
+
 class MemoryContents final : public CacheContents {
  public:
-  explicit MemoryContents(std::vector<Element> elements) : elements_(std::move(elements)) {}
+  MemoryContents(std::vector<Element> elements, std::vector<CacheSeed> seeds)
+      : elements_(std::move(elements)), seeds_(std::move(seeds)) {}
   int64_t size() const override { return static_cast<int64_t>(elements_.size()); }
   void read(int64_t index, Element& element) const override {
     element = elements_[static_cast<size_t>(index)];
     own_tensors(element);
   }
+  const std::vector<CacheSeed>& seeds() const override { return seeds_; }
 
  private:
   std::vector<Element> elements_;
+  std::vector<CacheSeed> seeds_;
 };
 
 class MemoryStore final : public CacheStore, public std::enable_shared_from_this<MemoryStore> {
@@ -41,7 +46,9 @@ class MemoryStore final : public CacheStore, public std::enable_shared_from_this
       elements_.push_back(element);
       own_tensors(element);
     }
-    void complete() override { store_->set(std::make_shared<MemoryContents>(std::move(elements_))); }
+    void complete(std::vector<CacheSeed> seeds) override {
+      store_->set(std::make_shared<MemoryContents>(std::move(elements_), std::move(seeds)));
+    }
 
    private:
     std::shared_ptr<MemoryStore> store_;
@@ -62,9 +69,11 @@ class MemoryStore final : public CacheStore, public std::enable_shared_from_this
 /// of its own, which all iterators use once it is complete.
 class CacheIterator final : public NodeIterator {
  public:
-  CacheIterator(NodePtr input, std::shared_ptr<CacheStore> store, std::shared_ptr<CacheStores> stores,
-                const Iteration& iteration)
-      : node_(std::move(input)), store_(std::move(store)), stores_(std::move(stores)), iteration_(iteration) {}
+  CacheIterator(NodePtr input, std::shared_ptr<CacheStore> store, const CacheStores& stores, const Iteration& iteration)
+      : node_(std::move(input)), store_(std::move(store)), iteration_(iteration) {
+    if (!iteration_.seed) iteration_.seed = process_seed();
+    own_seed_ = stores.seed_of(*iteration_.seed);
+  }
 
   bool next(Element& element) override {
     if (!start()) return false;
@@ -91,11 +100,13 @@ class CacheIterator final : public NodeIterator {
     if (std::exchange(started_, true)) return false;
     contents_ = store_->contents();
     if (contents_) {
-      note_seed(stores_->depends_on_seed, iteration_.seed_was_used.get());
+      note(contents_->seeds());
       return true;
     }
     std::unique_ptr<CacheWriter> writer = iteration_.is_silent ? nullptr : store_->writer();
-    input_ = node_->iterator(iteration_);
+    Iteration of_input = iteration_;
+    of_input.seed_use = of_input_;
+    input_ = node_->iterator(of_input);
     writer_ = std::move(writer);
     return true;
   }
@@ -104,25 +115,38 @@ class CacheIterator final : public NodeIterator {
     // Removed until the element is stored, so that a cache with a gap is never completed.
     std::unique_ptr<CacheWriter> writer = std::move(writer_);
     const bool found = input_->next(element);
+    if (of_input_->num_noted() != num_noted_) note_input();
     if (!writer) return found;
     if (found) {
       writer->add(element);
       writer_ = std::move(writer);
     } else {
-      writer->complete();
-      if (iteration_.seed_was_used) note_seed(*iteration_.seed_was_used, &stores_->depends_on_seed);
+      writer->complete(seeds_of_input());
     }
     return found;
   }
 
-  static void note_seed(const std::atomic<bool>& was_used, std::atomic<bool>* note) {
-    if (note != nullptr && was_used.load(std::memory_order_relaxed)) note->store(true, std::memory_order_relaxed);
+  void note(const std::vector<CacheSeed>& seeds) const {
+    if (!iteration_.seed_use) return;
+    for (const CacheSeed& seed : seeds) iteration_.seed_use->note(seed);
+  }
+  void note_input() {
+    num_noted_ = of_input_->num_noted();
+    note(seeds_of_input());
+  }
+  std::vector<CacheSeed> seeds_of_input() const {
+    std::vector<CacheSeed> seeds = of_input_->of_caches();
+    if (of_input_->was_used()) seeds.push_back(own_seed_);
+    return seeds;
   }
 
   NodePtr node_;
   std::shared_ptr<CacheStore> store_;
-  std::shared_ptr<CacheStores> stores_;
   Iteration iteration_;
+  /// What elements that are made from the seed of the iteration depend on.
+  CacheSeed own_seed_;
+  std::shared_ptr<SeedUse> of_input_ = std::make_shared<SeedUse>();
+  uint64_t num_noted_ = 0;
   bool started_ = false;
   std::shared_ptr<const CacheContents> contents_;
   int64_t position_ = 0;
@@ -147,12 +171,13 @@ class CacheNode final : public UnaryNode {
     return make_node<CacheNode>(std::move(inputs[0]), file_, stores_);
   }
   std::unique_ptr<NodeIterator> iterator(const Iteration& iteration) const override {
-    // Always the first epoch and one branch of the input: the contents do not depend on the epoch, the restart or the
-    // place in the graph in which the cache is filled.
+    // Always the first epoch and a branch of its own: the contents do not depend on the epoch, the restart or the place
+    // in the graph in which the cache is filled.
+    if (!iteration.is_silent) stores_->use();
     Iteration first = iteration;
-    first.epoch = 0;
-    first.branch = stores_->branch(iteration);
-    return std::make_unique<CacheIterator>(input(), store_, stores_, first);
+    first.epoch = first.level = 0;
+    first.branch = SmallRandom(kBranchOfCaches + stores_->number()).next();
+    return std::make_unique<CacheIterator>(input(), store_, *stores_, first);
   }
   std::optional<int64_t> batch_size() const override { return input()->batch_size(); }
   std::optional<int64_t> uniform_batch_size() const override { return input()->uniform_batch_size(); }
@@ -167,7 +192,7 @@ class CacheNode final : public UnaryNode {
 }  // namespace
 
 NodePtr make_cache(NodePtr input, std::string file) {
-  auto stores = input->cache_stores([] { return std::make_shared<CacheStores>(); });
+  auto stores = input->cache_stores([](const Node& node) { return std::make_shared<CacheStores>(node); });
   return make_node<CacheNode>(std::move(input), std::move(file), std::move(stores));
 }
 

@@ -16,8 +16,13 @@
 namespace lockstep::data::detail {
 namespace {
 
-std::string_view as_bytes(const CacheIndexEntry* entries, size_t count) {
-  return {reinterpret_cast<const char*>(entries), count * sizeof(CacheIndexEntry)};
+template <class T>
+std::string_view as_bytes(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+
+uint32_t checksum_of(const std::vector<CacheIndexEntry>& index, const std::vector<CacheSeed>& seeds) {
+  return crc32c(as_bytes(seeds), crc32c(as_bytes(index)));
 }
 
 class FileWriter final : public CacheWriter {
@@ -33,10 +38,11 @@ class FileWriter final : public CacheWriter {
     file_.write(record);
   }
 
-  void complete() override {
-    const std::string_view index = as_bytes(index_.data(), index_.size());
-    const CacheTrailer trailer{file_.position(), index_.size(), crc32c(index), 0, kCacheMagic};
-    file_.write(index);
+  void complete(std::vector<CacheSeed> seeds) override {
+    const CacheTrailer trailer{file_.position(), index_.size(), checksum_of(index_, seeds),
+                               static_cast<uint32_t>(seeds.size()), kCacheMagic};
+    file_.write(as_bytes(index_));
+    file_.write(as_bytes(seeds));
     file_.write({reinterpret_cast<const char*>(&trailer), sizeof(trailer)});
     file_.complete();
   }
@@ -57,6 +63,7 @@ class FileContents final : public CacheContents {
   }
 
   int64_t size() const override { return static_cast<int64_t>(index_.size()); }
+  const std::vector<CacheSeed>& seeds() const override { return seeds_; }
 
   void read(int64_t index, Element& element) const override {
     const CacheIndexEntry& entry = index_[static_cast<size_t>(index)];
@@ -97,19 +104,24 @@ class FileContents final : public CacheContents {
                         "; delete it, or give this pipeline a file of its own");
   }
 
+  template <class T>
+  void read_values(uint64_t offset, uint64_t count, std::vector<T>& values) const {
+    values.resize(count);
+    if (count > 0) std::memcpy(values.data(), file_->data() + offset, count * sizeof(T));
+  }
+
   void read_index() {
     if (file_->size() < sizeof(CacheTrailer)) fail_cache_file(path_, file_->size(), "it has no index");
     const uint64_t end = file_->size() - sizeof(CacheTrailer);
     const auto trailer = value_at<CacheTrailer>(end);
     if (trailer.magic != kCacheMagic) fail_cache_file(path_, end, "it does not end as a cache does");
+    const uint64_t seed_bytes = trailer.num_seeds * sizeof(CacheSeed);
     const bool fits = trailer.index_offset <= end && trailer.num_records <= end / sizeof(CacheIndexEntry) &&
-                      end - trailer.index_offset == trailer.num_records * sizeof(CacheIndexEntry);
+                      end - trailer.index_offset == trailer.num_records * sizeof(CacheIndexEntry) + seed_bytes;
     if (!fits) fail_cache_file(path_, end, "an index of another size");
-    index_.resize(trailer.num_records);
-    if (!index_.empty()) {
-      std::memcpy(index_.data(), file_->data() + trailer.index_offset, index_.size() * sizeof(CacheIndexEntry));
-    }
-    if (crc32c(as_bytes(index_.data(), index_.size())) != trailer.checksum) {
+    read_values(trailer.index_offset, trailer.num_records, index_);
+    read_values(end - seed_bytes, trailer.num_seeds, seeds_);
+    if (checksum_of(index_, seeds_) != trailer.checksum) {
       fail_cache_file(path_, trailer.index_offset, "a wrong checksum of the index");
     }
     for (const CacheIndexEntry& entry : index_) {
@@ -121,6 +133,7 @@ class FileContents final : public CacheContents {
   std::string path_;
   c10::intrusive_ptr<Buffer> file_;
   std::vector<CacheIndexEntry> index_;
+  std::vector<CacheSeed> seeds_;
   mutable std::vector<std::atomic<bool>> checked_;
 };
 

@@ -13,14 +13,14 @@
 ///
 ///   - header: magic, version, length of the description, description, checksum of all that;
 ///   - records, one for each element: its layout and its leaves; tensors lie aligned, so that they are used in place;
-///   - index: for each record its offset, length and checksum;
-///   - trailer: offset of the index, number of records, checksum of the index, magic.
+///   - index: for each record its offset, length and checksum; then the seeds that the elements depend on;
+///   - trailer: offset of the index, number of records, checksum of the index, number of seeds, magic.
 ///
 /// Numbers have the byte order of the processor: a cache belongs to one machine.
 namespace lockstep::data::detail {
 
 constexpr std::array<char, 8> kCacheMagic{'L', 'S', 'C', 'A', 'C', 'H', 'E', '\n'};
-constexpr uint32_t kCacheVersion = 1;
+constexpr uint32_t kCacheVersion = 2;
 
 struct CacheIndexEntry {
   uint64_t offset;
@@ -33,7 +33,7 @@ struct CacheTrailer {
   uint64_t index_offset;
   uint64_t num_records;
   uint32_t checksum;
-  uint32_t unused;
+  uint32_t num_seeds;
   std::array<char, 8> magic;
 };
 

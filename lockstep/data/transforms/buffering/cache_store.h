@@ -1,15 +1,15 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "lockstep/data/element/element.h"
+#include "lockstep/data/formats/records/crc32c.h"
 #include "lockstep/data/node.h"
 
 /// Internal: the storage of a cache.
@@ -21,6 +21,8 @@ class CacheContents {
   virtual ~CacheContents() = default;
   virtual int64_t size() const = 0;
   virtual void read(int64_t index, Element& element) const = 0;
+  /// The seeds that the elements depend on.
+  virtual const std::vector<CacheSeed>& seeds() const = 0;
 };
 
 /// Stores the elements of one iterator. Without `complete` nothing remains.
@@ -29,7 +31,8 @@ class CacheWriter {
   virtual ~CacheWriter() = default;
   /// Stores the element, whose leaves may then share the memory of what is stored.
   virtual void add(Element& element) = 0;
-  virtual void complete() = 0;
+  /// `seeds` are those that the elements depend on.
+  virtual void complete(std::vector<CacheSeed> seeds) = 0;
 };
 
 /// The state that all iterators of one cache share. Any number of threads may use it.
@@ -45,6 +48,8 @@ class CacheStore {
 /// has stored. Any number of threads may use it.
 class CacheStores {
  public:
+  explicit CacheStores(const Node& node) : checksum_(crc32c(describe(node))) {}
+
   /// Returns the store of the elements of `pipeline`: the dataset itself, or what rewrites made of it for a worker.
   /// `make` makes it.
   std::shared_ptr<CacheStore> store(const std::string& pipeline,
@@ -55,22 +60,36 @@ class CacheStores {
     return found;
   }
 
-  /// Whether elements that are stored in memory have random numbers that depend on the seed of the process.
-  std::atomic<bool> depends_on_seed{false};
-
-  /// Returns the branch whose random numbers the stored elements have: that of the first iterator which may fill the
-  /// cache.
-  uint64_t branch(const Iteration& iteration) {
+  /// The number of these caches among those that are combined in one graph: their random numbers differ. It does not
+  /// depend on who iterates first.
+  uint32_t number() const {
     const std::lock_guard lock(mutex_);
-    if (!branch_ && iteration.is_silent) return iteration.branch;
-    if (!branch_) branch_ = iteration.branch;
-    return *branch_;
+    return number_;
+  }
+  /// Adds to the number, unless an iterator may have stored elements.
+  void add_to_number(uint32_t offset) {
+    const std::lock_guard lock(mutex_);
+    if (!is_used_) number_ += offset;
+  }
+  bool is_used() const {
+    const std::lock_guard lock(mutex_);
+    return is_used_;
+  }
+  /// Notes that an iterator may store elements.
+  void use() {
+    const std::lock_guard lock(mutex_);
+    is_used_ = true;
   }
 
+  /// What elements that were made from `seed` depend on.
+  CacheSeed seed_of(uint64_t seed) const { return {.cache = checksum_, .branch = number(), .seed = seed}; }
+
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::map<std::string, std::shared_ptr<CacheStore>> stores_;
-  std::optional<uint64_t> branch_;
+  uint32_t checksum_;
+  uint32_t number_ = 0;
+  bool is_used_ = false;
 };
 
 /// Stores elements in a file; `description` is the pipeline that makes them, and the file of another one is an error.

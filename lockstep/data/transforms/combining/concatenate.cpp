@@ -1,4 +1,5 @@
 #include "lockstep/data/transforms.h"
+#include "lockstep/data/transforms/combining/separate_caches.h"
 
 namespace lockstep::data::detail {
 namespace {
@@ -57,6 +58,7 @@ class ConcatenateNode final : public Node {
 }  // namespace
 
 NodePtr make_concatenate(NodePtr first, NodePtr second) {
+  separate_caches({first, second});
   return make_node<ConcatenateNode>(std::move(first), std::move(second));
 }
 

@@ -38,7 +38,7 @@ bool ExpandNode::is_replayable() const {
 
 ExpandInput ExpandNode::expand_input(const Iteration& iteration) const {
   MakeDataset make(fn_, FunctionRandom(depth(), iteration, FunctionStream::OfDatasets));
-  return ExpandInput(input()->iterator(iteration), std::move(make), iteration);
+  return ExpandInput(input()->iterator(iteration), std::move(make), iteration, depth());
 }
 
 NodePtr MakeDataset::operator()(ExpandElement& element) {
@@ -49,7 +49,7 @@ NodePtr MakeDataset::operator()(ExpandElement& element) {
 
 bool ExpandInput::next(ExpandElement& element) {
   element.ordinal = ordinal_++;  // before the call: an element that throws counts, too
-  element.iteration = iteration_.nested(static_cast<uint64_t>(element.ordinal));
+  element.iteration = iteration_.of_dataset(static_cast<uint64_t>(element.ordinal), depth_);
   return input_->next(element.element);
 }
 

@@ -61,8 +61,9 @@ class MakeDataset {
 /// Makes the datasets of the input's elements one after the other.
 class ExpandInput {
  public:
-  ExpandInput(std::unique_ptr<NodeIterator> input, MakeDataset make, const Iteration& iteration)
-      : input_(std::move(input)), make_(std::move(make)), iteration_(iteration) {}
+  /// `depth` is that of the node.
+  ExpandInput(std::unique_ptr<NodeIterator> input, MakeDataset make, const Iteration& iteration, uint64_t depth)
+      : input_(std::move(input)), make_(std::move(make)), iteration_(iteration), depth_(depth) {}
 
   /// Stores the next element of the input in `element`, or returns false at the end.
   bool next(ExpandElement& element);
@@ -74,6 +75,7 @@ class ExpandInput {
   std::unique_ptr<NodeIterator> input_;
   MakeDataset make_;
   Iteration iteration_;
+  uint64_t depth_;
   int64_t ordinal_ = 0;
   ExpandElement element_;
 };

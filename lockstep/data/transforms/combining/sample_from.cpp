@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/transforms.h"
+#include "lockstep/data/transforms/combining/separate_caches.h"
 #include "lockstep/data/transforms/element_counter.h"
 
 namespace lockstep::data::detail {
@@ -168,6 +169,7 @@ NodePtr make_sample_from(std::vector<NodePtr> inputs, std::vector<double> weight
   const bool any = std::any_of(weights.begin(), weights.end(), [](double weight) { return weight > 0; });
   LOCKSTEP_CHECK_VALUE(any,
                        "[sample_from] at least one weight must be above 0: weights=", c10::ArrayRef<double>(weights));
+  separate_caches(inputs);
   return make_node<SampleNode>(std::move(inputs), std::move(weights), options);
 }
 

@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/transforms.h"
+#include "lockstep/data/transforms/combining/separate_caches.h"
 
 namespace lockstep::data::detail {
 namespace {
@@ -134,6 +135,7 @@ class ZipNode final : public Node {
 
 NodePtr make_zip(std::vector<NodePtr> inputs) {
   LOCKSTEP_CHECK_VALUE(!inputs.empty(), "[zip] there must be at least one dataset");
+  separate_caches(inputs);
   return make_node<ZipNode>(std::move(inputs));
 }
 

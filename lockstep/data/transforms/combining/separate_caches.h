@@ -1,0 +1,13 @@
+#pragma once
+
+#include <vector>
+
+#include "lockstep/data/node.h"
+
+namespace lockstep::data::detail {
+
+/// Internal: for the inputs of a node that combines datasets. Caches of different inputs get different numbers, so that
+/// what they store has other random numbers. Those that are in use keep theirs.
+void separate_caches(const std::vector<NodePtr>& inputs);
+
+}  // namespace lockstep::data::detail
