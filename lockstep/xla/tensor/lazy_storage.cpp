@@ -3,9 +3,11 @@
 #include <algorithm>
 
 #include <ATen/ATen.h>
+#include <c10/util/accumulate.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/xla/graph/origin.h"
+#include "lockstep/xla/tensor/view.h"
 
 namespace lockstep::xla {
 namespace {
@@ -108,6 +110,48 @@ std::vector<LazyStorage::View>& LazyStorage::views_of_run() {
   return views_;
 }
 
+bool LazyStorage::is_whole(Ints size, Ints stride, int64_t offset) const {
+  int64_t below = 1;
+  for (size_t i = size.size(); i-- > 0;) {
+    if (size[i] != 1 && stride[i] != below) return false;
+    below *= size[i];
+  }
+  return offset == 0 && below == value_->numel();
+}
+
+Positions LazyStorage::positions_of(Ints size, Ints stride, int64_t offset) const {
+  const std::lock_guard<std::recursive_mutex> lock(device_->mutex());
+  const auto found = std::find_if(made_views_.rbegin(), made_views_.rend(), [&](const MadeView& view) {
+    return view.offset == offset && Ints(view.size) == size && Ints(view.stride) == stride;
+  });
+  return found == made_views_.rend() ? Positions{} : found->positions;
+}
+
+void LazyStorage::note_view(const at::Tensor& of, Ints size, Ints stride, int64_t offset) {
+  constexpr size_t kMostMadeViews = 1024;  // outside of runs
+  const std::lock_guard<std::recursive_mutex> lock(device_->mutex());
+  const uint64_t run = device_->run_number();
+  const bool is_full = made_views_.size() >= kMostMadeViews && device_->run.load(std::memory_order_relaxed) == nullptr;
+  if (made_views_run_ != run || is_full) made_views_.clear();
+  made_views_run_ = run;
+  const int64_t begin = of.storage_offset();
+  const bool of_whole = is_whole(of.sizes(), of.strides(), begin);
+  const auto slice = position_of_slice(of.sizes(), of.strides(), size, stride, offset - begin);
+  if (of_whole && !slice && c10::multiply_integers(size) == of.numel()) return;  // the same elements in another order
+  Positions positions = of_whole ? Positions{} : positions_of(of.sizes(), of.strides(), begin);
+  if (slice) positions.push_back(*slice);
+  const auto is_same = [&](const auto& view) {
+    return view.offset == offset && Ints(view.size) == size && Ints(view.stride) == stride;
+  };
+  const auto known = std::find_if(made_views_.rbegin(), made_views_.rend(), is_same);
+  if (known == made_views_.rend()) {
+    made_views_.push_back({Shape(size.begin(), size.end()), Shape(stride.begin(), stride.end()), offset, positions});
+  } else if (known->positions != positions) {
+    known->positions.clear();
+    std::erase_if(views_, is_same);  // the value has the positions of the other way
+  }
+}
+
 Trace::Result LazyStorage::pending_result() {
   views_.clear();
   return {value_, layout, may_be_donated ? before_.get() : nullptr};
@@ -151,6 +195,7 @@ at::Tensor wrap(Value value, XlaDevice& device, LazyStorage::Listing listing) {
 }
 
 at::Tensor view_of(const at::Tensor& tensor, at::IntArrayRef size, at::IntArrayRef stride, int64_t offset) {
+  storage_of(tensor)->note_view(tensor, size, stride, offset);
   auto view = at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(tensor.storage()),
                                                        tensor.key_set(), tensor.dtype());
   view.unsafeGetTensorImpl()->set_sizes_and_strides(size, stride);

@@ -89,12 +89,19 @@ class LOCKSTEP_API LazyStorage final : public PendingStorage {
   /// forgotten: a tensor that stays on the device may be read at another position in each of them.
   std::vector<View>& views_of_run();
 
+  /// Notes that a view of it was made of a tensor over it. Thread-safe.
+  void note_view(const at::Tensor& of, Ints size, Ints stride, int64_t offset);
+  /// The positions of the slices that led to a view, with units in elements; those that are not known are left out: the
+  /// view was made in a former run, by `as_strided`, or in two ways. Thread-safe.
+  Positions positions_of(Ints size, Ints stride, int64_t offset) const;
+
   /// A pointer that can be locked for as long as this object lives.
   std::weak_ptr<LazyStorage*> watch();
 
  private:
   void take(Value value);
   void let_go();
+  bool is_whole(Ints size, Ints stride, int64_t offset) const;
   void bind_unchecked(Value value);
   void settle_unchecked(Value value);
 
@@ -107,6 +114,15 @@ class LOCKSTEP_API LazyStorage final : public PendingStorage {
   std::atomic<uint64_t> read_in_{0};
   std::vector<View> views_;
   uint64_t views_run_ = 0;
+  /// Guarded by the lock of the device.
+  struct MadeView {
+    Shape size;
+    Shape stride;
+    int64_t offset = 0;
+    Positions positions;
+  };
+  std::vector<MadeView> made_views_;
+  uint64_t made_views_run_ = 0;
   std::shared_ptr<LazyStorage*> token_;
 };
 

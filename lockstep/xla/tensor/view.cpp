@@ -24,10 +24,49 @@ Value laid_out(Value value, LayoutPtr layout) {
   return value;
 }
 
+bool are_equal(Ints a, Ints b, Ints c, Ints d) { return a == b && c == d; }
+
 }  // namespace
 
-bool StridedBox::describe(int64_t numel, Ints size, Ints stride, int64_t offset) {
+std::optional<Position> position_of_slice(Ints whole_size, Ints whole_stride, Ints size, Ints stride,
+                                          int64_t distance) {
+  const size_t rank = whole_size.size();
+  const size_t rest = size.size() + 1 == rank ? 0 : 1;  // a selection leaves nothing of the dimension
+  if (size.size() + 1 != rank + rest || rank == 0) return std::nullopt;
+  size_t dim = 0;
+  while (dim + 1 < rank && whole_size[dim] == size[dim] && whole_stride[dim] == stride[dim]) ++dim;
+  if (!are_equal(whole_size.slice(dim + 1), size.slice(dim + rest), whole_stride.slice(dim + 1),
+                 stride.slice(dim + rest))) {
+    return std::nullopt;
+  }
+  const int64_t unit = whole_stride[dim];
+  if (unit <= 0 || distance < 0 || distance % unit != 0) return std::nullopt;
+  int64_t length = 1;
+  if (rest == 1) {
+    if (size[dim] == 0 || stride[dim] < unit || stride[dim] % unit != 0) return std::nullopt;
+    length = (size[dim] - 1) * (stride[dim] / unit) + 1;
+  }
+  const Position position{0, distance / unit, unit, whole_size[dim] - length};
+  if (position.most <= 0 || position.value > position.most) return std::nullopt;
+  return position;
+}
+
+/// The first dimension along which all values of the position are inside of the block.
+void StridedBox::place(const Position& position, Ints strides) {
+  for (size_t dim = 0; dim < strides.size(); ++dim) {
+    if (position.unit % strides[dim] != 0) continue;
+    const int64_t unit = position.unit / strides[dim];
+    const int64_t least = begin_[dim] - position.value * unit;
+    const int64_t length = end_[dim] - begin_[dim];
+    if (least < 0 || least + position.most * unit + length > shape_[dim]) continue;
+    positions_.push_back({dim, position.value, unit, position.most});
+    return;
+  }
+}
+
+bool StridedBox::describe(int64_t numel, Ints size, Ints stride, int64_t offset, const Positions& positions) {
   std::vector<int64_t> dims;
+  Shape strides;
   for (size_t i = 0; i < size.size(); ++i) {
     if (takes_part(size, stride, i)) dims.push_back(static_cast<int64_t>(i));
   }
@@ -40,6 +79,7 @@ bool StridedBox::describe(int64_t numel, Ints size, Ints stride, int64_t offset)
     cuts_.push_back({above, extent * stride[dim]});
     is_padded_ = is_padded_ || above != extent * stride[dim];
     shape_.push_back(extent);
+    strides.push_back(stride[dim]);
     begin_.push_back(begin);
     end_.push_back(begin + size[dim]);
     offset %= stride[dim];
@@ -47,6 +87,7 @@ bool StridedBox::describe(int64_t numel, Ints size, Ints stride, int64_t offset)
   }
   if (above > 1 || dims.empty()) {
     shape_.push_back(above);
+    strides.push_back(1);
     begin_.push_back(offset);
     end_.push_back(offset + 1);
   }
@@ -54,6 +95,9 @@ bool StridedBox::describe(int64_t numel, Ints size, Ints stride, int64_t offset)
     if (!takes_part(size, stride, i)) continue;
     kept_.push_back(static_cast<int64_t>(i));
     position_.push_back(std::find(dims.begin(), dims.end(), static_cast<int64_t>(i)) - dims.begin());
+  }
+  for (const Position& position : positions) {
+    if (!is_padded_) place(position, strides);
   }
   return true;
 }
@@ -94,7 +138,9 @@ Value StridedBox::uncut(Value block, Ints shape) const {
 }
 
 Value StridedBox::read(const Value& storage, Ints size, Ints stride) const {
-  Value box = slice(cut(storage), begin_, end_);
+  const Value block = cut(storage);
+  Value box = slice(block, begin_, end_);
+  if (box != block) box->positions = std::make_shared<const Positions>(positions_);
   Shape dense;
   for (size_t i = 0; i < kept_.size(); ++i) dense.push_back(end_[i] - begin_[i]);
   box = transpose(reshape(std::move(box), dense), position_);
@@ -111,11 +157,15 @@ Value StridedBox::write(const Value& storage, const Value& view) const {
   for (size_t i = 0; i < position_.size(); ++i) order[position_[i]] = static_cast<int64_t>(i);
   for (size_t i = 0; i < begin_.size(); ++i) box.push_back(end_[i] - begin_[i]);
   const Value part = reshape(transpose(reshape(view, dense), order), box);
-  return uncut(update_slice(cut(storage), part, begin_), storage->shape);
+  Value block = update_slice(cut(storage), part, begin_);
+  if (block != part) block->positions = std::make_shared<const Positions>(positions_);
+  return uncut(std::move(block), storage->shape);
 }
 
-Value gather_view(const Value& storage, Ints size, Ints stride, int64_t offset) {
-  Value address = fill_integer(offset, at::kLong, size);
+Value gather_view(const Value& storage, Ints size, Ints stride, int64_t offset, const Positions& positions) {
+  const Value first = integer(offset, at::kLong);
+  first->positions = std::make_shared<const Positions>(positions);
+  Value address = broadcast(first, size);
   for (size_t i = 0; i < size.size(); ++i) {
     if (!takes_part(size, stride, i)) continue;
     const Value along = iota(at::kLong, size, static_cast<int64_t>(i));
@@ -133,6 +183,7 @@ Value read(const at::Tensor& tensor) {
   const Ints stride = tensor.strides();
   const int64_t offset = tensor.storage_offset();
   if (is_whole(tensor, *value)) return reshape(value, size);
+  const std::lock_guard<std::recursive_mutex> lock(storage->device().mutex());
   std::vector<LazyStorage::View>& views = storage->views_of_run();
   for (const LazyStorage::View& view : views) {
     if (view.offset == offset && Ints(view.size) == size && Ints(view.stride) == stride) return view.value;
@@ -141,10 +192,11 @@ Value read(const at::Tensor& tensor) {
   StridedBox box;
   if (tensor.numel() == 0) {
     read = fill(0, value->dtype, size);
-  } else if (box.describe(value->numel(), size, stride, offset)) {
+  } else if (const Positions positions = storage->positions_of(size, stride, offset);
+             box.describe(value->numel(), size, stride, offset, positions)) {
     read = box.read(value, size, stride);
   } else {
-    read = gather_view(value, size, stride, offset);
+    read = gather_view(value, size, stride, offset, positions);
   }
   views.push_back({Shape(size.begin(), size.end()), Shape(stride.begin(), stride.end()), offset, read});
   return read;
@@ -162,10 +214,12 @@ void write(const at::Tensor& tensor, Value value) {
   StridedBox box;
   bool expanded = false;
   for (int64_t i = 0; i < tensor.dim(); ++i) expanded = expanded || (tensor.size(i) > 1 && tensor.stride(i) == 0);
-  LOCKSTEP_CHECK_VALUE(
-      !expanded && box.describe(whole->numel(), tensor.sizes(), tensor.strides(), tensor.storage_offset()), "[",
-      current_origin(), "] a view whose elements overlap cannot be written: sizes=", tensor.sizes(),
-      ", strides=", tensor.strides(), "; clone it first");
+  const int64_t offset = tensor.storage_offset();
+  const Positions positions = storage->positions_of(tensor.sizes(), tensor.strides(), offset);
+  LOCKSTEP_CHECK_VALUE(!expanded && box.describe(whole->numel(), tensor.sizes(), tensor.strides(), offset, positions),
+                       "[", current_origin(),
+                       "] a view whose elements overlap cannot be written: sizes=", tensor.sizes(),
+                       ", strides=", tensor.strides(), "; clone it first");
   storage->note_read();
   storage->bind(box.write(whole, value));
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "lockstep/xla/graph/ops/build.h"
@@ -12,7 +13,8 @@ namespace lockstep::xla {
 class StridedBox {
  public:
   /// Returns false if elements of the view overlap other than by expansion; such a view can only be gathered.
-  bool describe(int64_t numel, Ints size, Ints stride, int64_t offset);
+  /// `positions` are those that led to the view, with units in elements of the storage.
+  bool describe(int64_t numel, Ints size, Ints stride, int64_t offset, const Positions& positions);
 
   /// The view's value, of a storage of any shape.
   Value read(const Value& storage, Ints size, Ints stride) const;
@@ -26,6 +28,7 @@ class StridedBox {
     int64_t length;
     int64_t padded;
   };
+  void place(const Position& position, Ints strides);
   Value cut(Value storage) const;
   Value uncut(Value block, Ints shape) const;
 
@@ -37,9 +40,15 @@ class StridedBox {
   Shape kept_;
   Shape position_;
   bool is_padded_ = false;
+  /// Positions that move the box along one of its dimensions, for all of their values.
+  Positions positions_;
 };
 
 /// The value of any strided view, gathered by the address of each element.
-Value gather_view(const Value& storage, Ints size, Ints stride, int64_t offset);
+Value gather_view(const Value& storage, Ints size, Ints stride, int64_t offset, const Positions& positions);
+
+/// The position of a slice or selection that makes a view with `size` and `stride` of one with `whole_size` and
+/// `whole_stride`, `distance` elements behind its first; nothing if the view is made in another way.
+std::optional<Position> position_of_slice(Ints whole_size, Ints whole_stride, Ints size, Ints stride, int64_t distance);
 
 }  // namespace lockstep::xla
