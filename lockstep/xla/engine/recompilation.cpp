@@ -1,5 +1,7 @@
 #include "lockstep/xla/engine/recompilation.h"
 
+#include <algorithm>
+
 #include "lockstep/base/log.h"
 #include "lockstep/xla/counters.h"
 
@@ -11,6 +13,30 @@ constexpr int kWorthAWarning = 3;
 
 /// The most steps that are known.
 constexpr size_t kMostKnown = 4096;
+
+/// The program of a step with branches that is a warning, and the most such steps that are known.
+constexpr int kManyPrograms = 6;
+constexpr size_t kMostSimilar = 64;
+
+/// How many functions two runs have in common at their beginning, and at their end.
+struct Common {
+  size_t first = 0;
+  size_t last = 0;
+};
+
+Common common_functions(const std::vector<const char*>& a, const std::vector<const char*>& b) {
+  const size_t shorter = std::min(a.size(), b.size());
+  Common common;
+  while (common.first < shorter && a[common.first] == b[common.first]) ++common.first;
+  while (common.first + common.last < shorter && a[a.size() - 1 - common.last] == b[b.size() - 1 - common.last]) {
+    ++common.last;
+  }
+  return common;
+}
+
+const char* function_at(const std::vector<const char*>& functions, size_t i) {
+  return i < functions.size() ? functions[i] : "nothing";
+}
 
 std::vector<Shape> argument_shapes(const Trace& trace) {
   std::vector<Shape> shapes;
@@ -61,7 +87,9 @@ void Recompilations::number_changed(const Trace& trace, const Node& number) {
 
 void Recompilations::sizes_changed(const Trace& trace, at::ArrayRef<XlaDevice*> devices) {
   if (known_.size() >= kMostKnown) known_.clear();
-  Known& known = known_[identity(trace, devices)];
+  const auto [found, is_new] = known_.try_emplace(identity(trace, devices));
+  if (is_new) operations_changed(devices);
+  Known& known = found->second;
   const std::vector<Shape> shapes = argument_shapes(trace);
   for (size_t i = 0; i < std::min(shapes.size(), known.arguments.size()); ++i) {
     if (shapes[i] == known.arguments[i]) continue;
@@ -79,6 +107,29 @@ void Recompilations::sizes_changed(const Trace& trace, at::ArrayRef<XlaDevice*> 
   }
   known.node_sizes = std::move(sizes);
   known.arguments = shapes;
+}
+
+void Recompilations::operations_changed(at::ArrayRef<XlaDevice*> devices) {
+  const std::vector<const char*>& functions = devices[0]->functions();
+  if (devices[0]->run.load() == nullptr || functions.empty()) return;
+  for (auto step = similar_.begin(); step != similar_.end(); ++step) {
+    const Common common = common_functions(functions, step->functions);
+    if (2 * (common.first + common.last) <= std::max(functions.size(), step->functions.size())) continue;
+    if (functions == step->functions) return;
+    if (++step->programs == kManyPrograms) {
+      LOCKSTEP_LOG(Warn) << "similar runs have been compiled as " << step->programs
+                         << " different programs: in the last one call " << common.first << " is "
+                         << function_at(functions, common.first) << ", and was "
+                         << function_at(step->functions, common.first)
+                         << "; each branch and each length of a loop on the host is a program: use torch::where, or "
+                            "loops of one length";
+    }
+    step->functions = functions;
+    similar_.splice(similar_.begin(), similar_, step);
+    return;
+  }
+  similar_.push_front({functions, 1});
+  if (similar_.size() > kMostSimilar) similar_.pop_back();
 }
 
 }  // namespace lockstep::xla

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <list>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -26,8 +27,19 @@ class Recompilations {
     int times = 0;
   };
   void report(Known& known, const std::string& reason);
+  /// For traces of other operations: runs that have mostly called the same functions are taken for one step with
+  /// branches or loops. Its sixth program is a warning, once.
+  void operations_changed(at::ArrayRef<XlaDevice*> devices);
+
+  /// Programs of runs that have called similar functions.
+  struct Similar {
+    std::vector<const char*> functions;
+    int programs = 1;
+  };
 
   std::unordered_map<uint64_t, Known> known_;
+  /// The last ones first.
+  std::list<Similar> similar_;
 };
 
 }  // namespace lockstep::xla
