@@ -42,6 +42,7 @@ LazyStorage::~LazyStorage() {
   const std::lock_guard<std::recursive_mutex> lock(device_->mutex());
   let_go();
   device_->remove(*this);
+  token_.reset();
 }
 
 void LazyStorage::take(Value value) {
@@ -63,9 +64,12 @@ void LazyStorage::bind(Value value) {
 
 void LazyStorage::bind_unchecked(Value value) {
   const bool pends = value->op != Op::Argument;
-  Value last = value_;  // released after the lock
+  Value last;  // released after the lock, as the views are
+  std::vector<View> views;
   {
     const std::lock_guard<std::recursive_mutex> lock(device_->mutex());
+    last = value_;
+    views.swap(views_);
     // What it held when the run began; a run that fails gives it back.
     if (last->op == Op::Argument && !device_->is_listed(*this)) before_ = last;
     let_go();
@@ -79,7 +83,6 @@ void LazyStorage::bind_unchecked(Value value) {
       if (before_ && device_->run_id.load() != 0 && InUserFunction::is_current()) device_->add_written(*this);
     }
   }
-  views_.clear();
 }
 
 void LazyStorage::settle(Value value) {

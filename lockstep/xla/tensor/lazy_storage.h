@@ -86,7 +86,8 @@ class LOCKSTEP_API LazyStorage final : public PendingStorage {
     Value value;
   };
   /// Views of the current value that the present run has read, so that each is traced once. Those of other runs are
-  /// forgotten: a tensor that stays on the device may be read at another position in each of them.
+  /// forgotten: a tensor that stays on the device may be read at another position in each of them. Under the lock of
+  /// the device.
   std::vector<View>& views_of_run();
 
   /// Notes that a view of it was made of a tensor over it. Thread-safe.
@@ -95,7 +96,8 @@ class LOCKSTEP_API LazyStorage final : public PendingStorage {
   /// view was made in a former run, by `as_strided`, or in two ways. Thread-safe.
   Positions positions_of(Ints size, Ints stride, int64_t offset) const;
 
-  /// A pointer that can be locked for as long as this object lives.
+  /// A pointer that can be locked for as long as this object lives. Both under the lock of the device, which is held
+  /// while the object is used: another thread may drop the last tensor.
   std::weak_ptr<LazyStorage*> watch();
 
  private:
