@@ -59,8 +59,7 @@ std::vector<uint64_t> node_sizes(const Trace& trace) {
   return words;
 }
 
-uint64_t identity(const Trace& trace, at::ArrayRef<XlaDevice*> devices) {
-  uint64_t hash = trace.skeleton;
+uint64_t identity(uint64_t hash, at::ArrayRef<XlaDevice*> devices) {
   for (const XlaDevice* device : devices) hash = (hash ^ static_cast<uint64_t>(device->index() + 1)) * 1099511628211ULL;
   return hash;
 }
@@ -87,7 +86,7 @@ void Recompilations::number_changed(const Trace& trace, const Node& number) {
 
 void Recompilations::sizes_changed(const Trace& trace, at::ArrayRef<XlaDevice*> devices) {
   if (known_.size() >= kMostKnown) known_.clear();
-  const auto [found, is_new] = known_.try_emplace(identity(trace, devices));
+  const auto [found, is_new] = known_.try_emplace(identity(trace.skeleton, devices));
   if (is_new) operations_changed(devices);
   Known& known = found->second;
   const std::vector<Shape> shapes = argument_shapes(trace);
@@ -112,7 +111,9 @@ void Recompilations::sizes_changed(const Trace& trace, at::ArrayRef<XlaDevice*> 
 void Recompilations::operations_changed(at::ArrayRef<XlaDevice*> devices) {
   const std::vector<const char*>& functions = devices[0]->functions();
   if (devices[0]->run.load() == nullptr || functions.empty()) return;
+  const uint64_t where = identity(0, devices);
   for (auto step = similar_.begin(); step != similar_.end(); ++step) {
+    if (step->devices != where) continue;
     const Common common = common_functions(functions, step->functions);
     if (2 * (common.first + common.last) <= std::max(functions.size(), step->functions.size())) continue;
     if (functions == step->functions) return;
@@ -128,7 +129,7 @@ void Recompilations::operations_changed(at::ArrayRef<XlaDevice*> devices) {
     similar_.splice(similar_.begin(), similar_, step);
     return;
   }
-  similar_.push_front({functions, 1});
+  similar_.push_front({where, functions, 1});
   if (similar_.size() > kMostSimilar) similar_.pop_back();
 }
 

@@ -31,8 +31,9 @@ class Recompilations {
   /// branches or loops. Its sixth program is a warning, once.
   void operations_changed(at::ArrayRef<XlaDevice*> devices);
 
-  /// Programs of runs that have called similar functions.
+  /// Programs of runs on the same devices that have called similar functions.
   struct Similar {
+    uint64_t devices = 0;
     std::vector<const char*> functions;
     int programs = 1;
   };
