@@ -215,7 +215,7 @@ class Warnings {
 TEST_F(OffsetsTest, StepsWithLoopsThatChangeAreNamedOnce) {
   const TPUStrategy strategy = make_strategy({1, 1});
   Warnings warnings;
-  for (int turns = 1; turns < 12; ++turns) {
+  for (int turns = 1; turns < 20; ++turns) {
     strategy.run(
         [&](torch::Tensor x) {
           x = (x + 1).sin();
@@ -224,7 +224,7 @@ TEST_F(OffsetsTest, StepsWithLoopsThatChangeAreNamedOnce) {
         },
         table(22));
   }
-  EXPECT_THAT(warnings.about_steps(), ElementsAre(AllOf(HasSubstr("as 6 different programs"), HasSubstr("aten::cos"))));
+  EXPECT_THAT(warnings.about_steps(), ElementsAre(AllOf(HasSubstr("as 8 different programs"), HasSubstr("aten::cos"))));
 }
 
 TEST_F(OffsetsTest, DifferentStepsAreNotNamed) {
@@ -240,6 +240,8 @@ TEST_F(OffsetsTest, DifferentStepsAreNotNamed) {
     run([](const torch::Tensor& a) { return a.atan().mean(1).round(); });
     run([](const torch::Tensor& a) { return a.sigmoid().amax(0).neg(); });
     run([](const torch::Tensor& a) { return a.relu().t().mm(a); });
+    run([](const torch::Tensor& a) { return a.erf().std(0).ceil(); });
+    run([](const torch::Tensor& a) { return a.square().amin(1).exp(); });
   }
   EXPECT_THAT(warnings.about_steps(), ElementsAre());
 }

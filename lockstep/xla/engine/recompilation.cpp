@@ -1,6 +1,7 @@
 #include "lockstep/xla/engine/recompilation.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "lockstep/base/log.h"
 #include "lockstep/xla/counters.h"
@@ -14,8 +15,10 @@ constexpr int kWorthAWarning = 3;
 /// The most steps that are known.
 constexpr size_t kMostKnown = 4096;
 
-/// The program of a step with branches that is a warning, and the most such steps that are known.
-constexpr int kManyPrograms = 6;
+/// The program of a step with branches that is a warning, how many runs after the last one it is compiled, and the most
+/// such steps that are known.
+constexpr int kManyPrograms = 8;
+constexpr uint64_t kMostRunsBetween = 2;
 constexpr size_t kMostSimilar = 64;
 
 /// How many functions two runs have in common at their beginning, and at their end.
@@ -117,7 +120,10 @@ void Recompilations::operations_changed(at::ArrayRef<XlaDevice*> devices) {
     const Common common = common_functions(functions, step->functions);
     if (2 * (common.first + common.last) <= std::max(functions.size(), step->functions.size())) continue;
     if (functions == step->functions) return;
-    if (++step->programs == kManyPrograms) {
+    const uint64_t run = devices[0]->run_number();
+    step->programs = run - step->run <= kMostRunsBetween ? step->programs + 1 : 1;
+    step->run = run;
+    if (step->programs == kManyPrograms && !std::exchange(step->is_reported, true)) {
       LOCKSTEP_LOG(Warn) << "similar runs have been compiled as " << step->programs
                          << " different programs: in the last one call " << common.first << " is "
                          << function_at(functions, common.first) << ", and was "
@@ -129,7 +135,7 @@ void Recompilations::operations_changed(at::ArrayRef<XlaDevice*> devices) {
     similar_.splice(similar_.begin(), similar_, step);
     return;
   }
-  similar_.push_front({where, functions, 1});
+  similar_.push_front({where, functions, devices[0]->run_number()});
   if (similar_.size() > kMostSimilar) similar_.pop_back();
 }
 

@@ -28,14 +28,17 @@ class Recompilations {
   };
   void report(Known& known, const std::string& reason);
   /// For traces of other operations: runs that have mostly called the same functions are taken for one step with
-  /// branches or loops. Its sixth program is a warning, once.
+  /// branches or loops. Its eighth program in eight runs, or in every second one, is a warning, once.
   void operations_changed(at::ArrayRef<XlaDevice*> devices);
 
   /// Programs of runs on the same devices that have called similar functions.
   struct Similar {
     uint64_t devices = 0;
     std::vector<const char*> functions;
+    /// The last run that was compiled, and the programs up to it without a gap.
+    uint64_t run = 0;
     int programs = 1;
+    bool is_reported = false;
   };
 
   std::unordered_map<uint64_t, Known> known_;

@@ -7,7 +7,6 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/xla/graph/origin.h"
-#include "lockstep/xla/tensor/view.h"
 
 namespace lockstep::xla {
 namespace {
@@ -124,35 +123,23 @@ bool LazyStorage::is_whole(Ints size, Ints stride, int64_t offset) const {
 
 Positions LazyStorage::positions_of(Ints size, Ints stride, int64_t offset) const {
   const std::lock_guard<std::recursive_mutex> lock(device_->mutex());
-  const auto found = std::find_if(made_views_.rbegin(), made_views_.rend(), [&](const MadeView& view) {
-    return view.offset == offset && Ints(view.size) == size && Ints(view.stride) == stride;
-  });
-  return found == made_views_.rend() ? Positions{} : found->positions;
+  return positions_.of({size, stride, offset});
 }
 
 void LazyStorage::note_view(const at::Tensor& of, Ints size, Ints stride, int64_t offset) {
-  constexpr size_t kMostMadeViews = 1024;  // outside of runs
+  constexpr size_t kMostPositions = 1024;  // outside of runs
   const std::lock_guard<std::recursive_mutex> lock(device_->mutex());
   const uint64_t run = device_->run_number();
-  const bool is_full = made_views_.size() >= kMostMadeViews && device_->run.load(std::memory_order_relaxed) == nullptr;
-  if (made_views_run_ != run || is_full) made_views_.clear();
-  made_views_run_ = run;
-  const int64_t begin = of.storage_offset();
-  const bool of_whole = is_whole(of.sizes(), of.strides(), begin);
-  const auto slice = position_of_slice(of.sizes(), of.strides(), size, stride, offset - begin);
-  if (of_whole && !slice && c10::multiply_integers(size) == of.numel()) return;  // the same elements in another order
-  Positions positions = of_whole ? Positions{} : positions_of(of.sizes(), of.strides(), begin);
-  if (slice) positions.push_back(*slice);
-  const auto is_same = [&](const auto& view) {
+  const bool is_full = positions_.size() >= kMostPositions && device_->run.load(std::memory_order_relaxed) == nullptr;
+  if (positions_run_ != run || is_full) positions_.clear();
+  positions_run_ = run;
+  const bool has_all = c10::multiply_integers(size) == of.numel();
+  if (has_all && is_whole(of.sizes(), of.strides(), of.storage_offset())) return;  // in another order
+  if (positions_.note({of.sizes(), of.strides(), of.storage_offset()}, {size, stride, offset})) return;
+  // The value has the positions of the other way.
+  std::erase_if(views_, [&](const View& view) {
     return view.offset == offset && Ints(view.size) == size && Ints(view.stride) == stride;
-  };
-  const auto known = std::find_if(made_views_.rbegin(), made_views_.rend(), is_same);
-  if (known == made_views_.rend()) {
-    made_views_.push_back({Shape(size.begin(), size.end()), Shape(stride.begin(), stride.end()), offset, positions});
-  } else if (known->positions != positions) {
-    known->positions.clear();
-    std::erase_if(views_, is_same);  // the value has the positions of the other way
-  }
+  });
 }
 
 Trace::Result LazyStorage::pending_result() {

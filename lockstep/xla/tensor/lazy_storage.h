@@ -8,6 +8,7 @@
 
 #include "lockstep/xla/graph/ops/build.h"
 #include "lockstep/xla/pjrt/buffer.h"
+#include "lockstep/xla/tensor/view_positions.h"
 #include "lockstep/xla/tensor/xla_device.h"
 
 /// Lazy tensors: ordinary TensorImpls of device `xla:k` whose storage holds a value of the graph in place of memory.
@@ -117,14 +118,8 @@ class LOCKSTEP_API LazyStorage final : public PendingStorage {
   std::vector<View> views_;
   uint64_t views_run_ = 0;
   /// Guarded by the lock of the device.
-  struct MadeView {
-    Shape size;
-    Shape stride;
-    int64_t offset = 0;
-    Positions positions;
-  };
-  std::vector<MadeView> made_views_;
-  uint64_t made_views_run_ = 0;
+  ViewPositions positions_;
+  uint64_t positions_run_ = 0;
   std::shared_ptr<LazyStorage*> token_;
 };
 

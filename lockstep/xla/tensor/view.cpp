@@ -24,32 +24,7 @@ Value laid_out(Value value, LayoutPtr layout) {
   return value;
 }
 
-bool are_equal(Ints a, Ints b, Ints c, Ints d) { return a == b && c == d; }
-
 }  // namespace
-
-std::optional<Position> position_of_slice(Ints whole_size, Ints whole_stride, Ints size, Ints stride,
-                                          int64_t distance) {
-  const size_t rank = whole_size.size();
-  const size_t rest = size.size() + 1 == rank ? 0 : 1;  // a selection leaves nothing of the dimension
-  if (size.size() + 1 != rank + rest || rank == 0) return std::nullopt;
-  size_t dim = 0;
-  while (dim + 1 < rank && whole_size[dim] == size[dim] && whole_stride[dim] == stride[dim]) ++dim;
-  if (!are_equal(whole_size.slice(dim + 1), size.slice(dim + rest), whole_stride.slice(dim + 1),
-                 stride.slice(dim + rest))) {
-    return std::nullopt;
-  }
-  const int64_t unit = whole_stride[dim];
-  if (unit <= 0 || distance < 0 || distance % unit != 0) return std::nullopt;
-  int64_t length = 1;
-  if (rest == 1) {
-    if (size[dim] == 0 || stride[dim] < unit || stride[dim] % unit != 0) return std::nullopt;
-    length = (size[dim] - 1) * (stride[dim] / unit) + 1;
-  }
-  const Position position{0, distance / unit, unit, whole_size[dim] - length};
-  if (position.most <= 0 || position.value > position.most) return std::nullopt;
-  return position;
-}
 
 /// The first dimension along which all values of the position are inside of the block.
 void StridedBox::place(const Position& position, Ints strides) {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include "lockstep/xla/graph/ops/build.h"
@@ -46,9 +45,5 @@ class StridedBox {
 
 /// The value of any strided view, gathered by the address of each element.
 Value gather_view(const Value& storage, Ints size, Ints stride, int64_t offset, const Positions& positions);
-
-/// The position of a slice or selection that makes a view with `size` and `stride` of one with `whole_size` and
-/// `whole_stride`, `distance` elements behind its first; nothing if the view is made in another way.
-std::optional<Position> position_of_slice(Ints whole_size, Ints whole_stride, Ints size, Ints stride, int64_t distance);
 
 }  // namespace lockstep::xla
