@@ -1,3 +1,4 @@
+#include <mutex>
 #include <optional>
 #include <set>
 
@@ -26,30 +27,36 @@ using at::Tensor;
 class CalledFunctions {
  public:
   CalledFunctions() {
-    names().clear();
+    const std::lock_guard<std::mutex> lock(all().mutex);
+    all().names.clear();
     handle_ = at::addGlobalCallback(at::RecordFunctionCallback(&note).scopes({at::RecordScope::FUNCTION}));
   }
   ~CalledFunctions() { at::removeCallback(handle_); }
   CalledFunctions(const CalledFunctions&) = delete;
   CalledFunctions& operator=(const CalledFunctions&) = delete;
 
-  static std::set<std::string>& names() {
-    static std::set<std::string> all;
-    return all;
+  std::set<std::string> names() const {
+    const std::lock_guard<std::mutex> lock(all().mutex);
+    return all().names;
   }
 
  private:
+  /// Threads of backward passes call functions, too.
+  struct All {
+    std::mutex mutex;
+    std::set<std::string> names;
+  };
+  static All& all() {
+    static auto& only = *new All;
+    return only;
+  }
+
   static std::unique_ptr<at::ObserverContext> note(const at::RecordFunction& function) {
     const auto name = function.operator_name();
-    if (name) {
-      const std::lock_guard<std::mutex> lock(mutex());
-      names().insert(name->overload_name.empty() ? name->name : name->name + "." + name->overload_name);
-    }
+    if (!name) return nullptr;
+    const std::lock_guard<std::mutex> lock(all().mutex);
+    all().names.insert(name->overload_name.empty() ? name->name : name->name + "." + name->overload_name);
     return nullptr;
-  }
-  static std::mutex& mutex() {
-    static std::mutex one;
-    return one;
   }
 
   at::CallbackHandle handle_;
@@ -146,7 +153,8 @@ class LowerTest : public ::testing::Test {
       const auto before = counters().fallback_functions;
       const CalledFunctions called;
       Tensors found = outcome(check, on_device(check.inputs, *device_));
-      called_.insert(called.names().begin(), called.names().end());
+      const std::set<std::string> names = called.names();
+      called_.insert(names.begin(), names.end());
       for (const auto& [name, times] : counters().fallback_functions) {
         const auto had = before.find(name);
         if (had == before.end() || had->second != times) ADD_FAILURE() << check.name << ": " << name << " fell back";

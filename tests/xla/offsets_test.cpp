@@ -19,6 +19,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using torch::indexing::Slice;
 
@@ -128,6 +129,25 @@ TEST_F(OffsetsTest, LastBatchesArePaddedAsBefore) {
   EXPECT_EQ(counters().compiles - before.compiles, 0);
 }
 
+TEST_F(OffsetsTest, PaddedBatchesDoNotWaitForBackwardThreads) {
+  const TPUStrategy strategy = make_strategy({1, 1});
+  const auto weight = split_batch(strategy, torch::ones({21, 1}, torch::kDouble)).at(0);
+  const auto train = [&](int64_t rows) {
+    strategy.run(
+        [&](const torch::Tensor& batch) {
+          const auto leaf = weight.detach().requires_grad_();
+          batch.mm(leaf).pow(2).sum().backward();
+          weight.sub_(leaf.grad(), 1e-6);
+        },
+        torch::randn({rows, 21}, torch::kDouble));
+  };
+  for (int i = 0; i < 4; ++i) train(9);
+  const Counters before = counters();
+  for (int64_t rows = 2; rows < 8; ++rows) train(rows);
+  EXPECT_EQ(counters().padded_executions - before.padded_executions, 6);
+  EXPECT_EQ(counters().backward_waits - before.backward_waits, 0);
+}
+
 TEST_F(OffsetsTest, OfATensorThatStaysOnTheDeviceAreForgotten) {
   const TPUStrategy strategy = make_strategy({1, 1});
   const auto data = split_batch(strategy, torch::arange(400, torch::kDouble)).at(0);
@@ -163,6 +183,67 @@ TEST_F(OffsetsTest, SizesThatChangeAreCountedAndNamed) {
   log::set_sink({});
   EXPECT_EQ(counters().recompiles - before.recompiles, 4);
   EXPECT_THAT(lines, Contains(AllOf(HasSubstr("one step has been compiled 4 times"), HasSubstr("aten::"))));
+}
+
+/// Collects warnings while it lives.
+class Warnings {
+ public:
+  Warnings() {
+    log::set_sink([this](log::Level level, std::string_view line) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (level == log::Level::Warn) lines_.emplace_back(line);
+    });
+  }
+  ~Warnings() { log::set_sink({}); }
+  Warnings(const Warnings&) = delete;
+  Warnings& operator=(const Warnings&) = delete;
+
+  std::vector<std::string> about_steps() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<std::string> lines;
+    for (const std::string& line : lines_) {
+      if (line.find("have been compiled as") != std::string::npos) lines.push_back(line);
+    }
+    return lines;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> lines_;
+};
+
+TEST_F(OffsetsTest, StepsWithLoopsThatChangeAreNamedOnce) {
+  const TPUStrategy strategy = make_strategy({1, 1});
+  Warnings warnings;
+  for (int turns = 1; turns < 20; ++turns) {
+    strategy.run(
+        [&](torch::Tensor x) {
+          x = (x + 1).sin();
+          for (int i = 0; i < turns; ++i) x = x.cos();
+          return x.sum();
+        },
+        table(22));
+  }
+  EXPECT_THAT(warnings.about_steps(), ElementsAre(AllOf(HasSubstr("as 8 different programs"), HasSubstr("aten::cos"))));
+}
+
+TEST_F(OffsetsTest, DifferentStepsAreNotNamed) {
+  const TPUStrategy strategy = make_strategy({1, 1});
+  Warnings warnings;
+  const auto x = table(23);
+  const auto run = [&](auto&& function) { strategy.run([&](const torch::Tensor& own) { return function(own); }, x); };
+  for (int i = 0; i < 2; ++i) {
+    run([](const torch::Tensor& a) { return a.tan().exp().floor(); });
+    run([](const torch::Tensor& a) { return a.sinh().abs().log1p(); });
+    run([](const torch::Tensor& a) { return a.softmax(1).prod(); });
+    run([](const torch::Tensor& a) { return a.tanh().cumsum(0).sqrt(); });
+    run([](const torch::Tensor& a) { return a.atan().mean(1).round(); });
+    run([](const torch::Tensor& a) { return a.sigmoid().amax(0).neg(); });
+    run([](const torch::Tensor& a) { return a.relu().t().mm(a); });
+    run([](const torch::Tensor& a) { return a.erf().std(0).ceil(); });
+    run([](const torch::Tensor& a) { return a.square().amin(1).exp(); });
+  }
+  EXPECT_THAT(warnings.about_steps(), ElementsAre());
 }
 
 }  // namespace

@@ -84,6 +84,66 @@ TEST_F(ReplayArgumentsTest, NegativeOffsetsCountFromTheEnd) {
   EXPECT_ANY_THROW(step(x, int64_t{23}));
 }
 
+/// Replays `function`, whose positions lie between 0 and `most`.
+template <class F>
+void expect_range(const torch::Tensor& x, int64_t most, F&& function) {
+  const TPUStrategy strategy = make_strategy({1, 1});
+  auto step = step_with_offset(strategy, x, function);
+  const int64_t replays = counters().replays;
+  EXPECT_TRUE(torch::equal(step(x, most)[0].cpu(), function(x, most))) << step.why_not();
+  EXPECT_EQ(counters().replays, replays + 1) << step.why_not();
+  EXPECT_ANY_THROW(step(x, most + 1));
+  EXPECT_TRUE(torch::equal(step(x, int64_t{-6})[0].cpu(), function(x, -6)));
+}
+
+TEST_F(ReplayArgumentsTest, OffsetsInSlicesOfSlicesStayInside) {
+  const auto x = torch::randn({20, 29}, kArgumentDoubles);
+  expect_range(x, 9, [](const torch::Tensor& a, int64_t i) { return a.narrow(0, 0, 12).narrow(0, i, 3) * 2; });
+  expect_range(x, 9, [](const torch::Tensor& a, int64_t i) { return a.narrow(0, 2, 12).narrow(0, i, 3) * 3; });
+  expect_range(x, 9, [](const torch::Tensor& a, int64_t i) { return a.narrow(1, 3, 10).select(1, i) * 4; });
+  expect_range(x, 9, [](const torch::Tensor& a, int64_t i) { return a.view({2, 10, 29})[1][i] * 5; });
+  expect_range(x, 9, [](const torch::Tensor& a, int64_t i) { return a.t().narrow(1, 0, 10).select(1, i) * 6; });
+}
+
+TEST_F(ReplayArgumentsTest, RowsOfMatricesAreReplayed) {
+  const auto x = torch::randn({10, 11, 12}, kArgumentDoubles);
+  expect_range(x, 9, [](const torch::Tensor& a, int64_t i) { return a[i] * 2; });
+  expect_range(x, 10, [](const torch::Tensor& a, int64_t i) { return a.select(1, i) * 3; });
+  expect_range(x, 11,
+               [](const torch::Tensor& a, int64_t i) { return a.select(2, i).select(0, 2).narrow(0, 1, 2) * i; });
+  expect_range(x, 10, [](const torch::Tensor& a, int64_t i) { return a[3][i] * 7; });
+}
+
+TEST_F(ReplayArgumentsTest, WindowsOutOfRangeAreRefused) {
+  const auto x = torch::randn({23}, kArgumentDoubles);
+  expect_range(x, 17, [](const torch::Tensor& a, int64_t i) { return a.narrow(0, i, 6).unfold(0, 3, 1) * 2; });
+}
+
+TEST_F(ReplayArgumentsTest, OtherPositionsAreTraced) {
+  const TPUStrategy strategy = make_strategy({1, 1});
+  const auto x = torch::randn({4, 13}, kArgumentDoubles);
+  const auto diagonal = [](const torch::Tensor& a, int64_t i) { return a.diagonal(i) * 2; };
+  const auto every_second = [](const torch::Tensor& a, int64_t i) { return a.select(1, i / 2 * 2) * 2; };
+  const auto flat = [](const torch::Tensor& a, int64_t i) {
+    return a.view(-1).slice(0, i, i + 20).as_strided({2, 3}, {13, 1}) * 2;
+  };
+  auto step = strategy.pure(diagonal);
+  auto of_columns = strategy.pure(every_second);
+  auto of_elements = strategy.pure(flat);
+  for (int64_t i = 0; i < 13; ++i) {
+    EXPECT_TRUE(torch::equal(step(x, i)[0].cpu(), diagonal(x, i))) << i;
+    EXPECT_TRUE(torch::equal(of_columns(x, i)[0].cpu(), every_second(x, i))) << i;
+    EXPECT_TRUE(torch::equal(of_elements(x, i)[0].cpu(), flat(x, i))) << i;
+  }
+  // One view, made in two ways with different ranges.
+  auto in_two_ways = strategy.pure(
+      [](const torch::Tensor& a, int64_t i) { return a.narrow(1, i, 3) * 2 + a.narrow(1, 0, 10).narrow(1, i, 3); });
+  for (int64_t i = 0; i < 8; ++i) {
+    EXPECT_TRUE(torch::allclose(in_two_ways(x, i)[0].cpu(), x.narrow(1, i, 3) * 3)) << i;
+  }
+  EXPECT_ANY_THROW(in_two_ways(x, int64_t{8}));
+}
+
 TEST_F(ReplayArgumentsTest, WritesOutOfRangeAreRefused) {
   const TPUStrategy strategy = make_strategy({1, 1});
   auto scope = strategy.scope();
@@ -100,6 +160,17 @@ TEST_F(ReplayArgumentsTest, WritesOutOfRangeAreRefused) {
   const auto rows = strategy.local_results(v)[0].cpu().select(1, 0);
   EXPECT_EQ(rows[11].item<double>(), 0);
   EXPECT_EQ(rows.sum().item<double>(), 16);
+  auto in_slice = strategy.pure([&](const torch::Tensor& own, int64_t i) {
+    auto changed = v.value() * 1;
+    changed.narrow(0, 1, 9)[i].add_(own);
+    v.assign(changed);
+  });
+  for (int64_t i = 0; i < 8; ++i) in_slice(x[0], i);
+  EXPECT_TRUE(in_slice.is_replayed()) << in_slice.why_not();
+  EXPECT_ANY_THROW(in_slice(x[0], int64_t{9}));
+  in_slice(x[0], int64_t{8});
+  EXPECT_EQ(strategy.local_results(v)[0].cpu()[9][0].item<double>(), 1);
+  EXPECT_EQ(strategy.local_results(v)[0].cpu()[10][0].item<double>(), 0);
 }
 
 TEST_F(ReplayArgumentsTest, DivisorsOfZeroAreRefused) {

@@ -221,6 +221,44 @@ TEST_F(XlaThreadsTest, OthersMayReadResultsWhileProgramsCheckTheirValues) {
   EXPECT_EQ(v.read_value()[0][0].item<double>(), 2 * 451);
 }
 
+/// The hyperbolic tangent, computed without LibTorch's dispatcher.
+torch::Tensor tanh_of(const torch::Tensor& tensor) {
+  return wrap(unary(UnaryOp::Tanh, read(tensor)), storage_of(tensor)->device());
+}
+
+TEST_F(XlaThreadsTest, ReplicasOfAPureStepMayReadValuesAtTheSameTime) {
+  const TPUStrategy strategy = make_strategy({4, 1});
+  const auto x = split_batch(strategy, torch::zeros({8, 5}, kThreadDoubles));
+  auto pure = strategy.pure([](const torch::Tensor& own) {
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(to_cpu(tanh_of(own)).sum().item<double>(), 0);
+    return own.sum();
+  });
+  for (int call = 0; call < 40; ++call) pure(x);
+  EXPECT_THAT(pure.why_not(), HasSubstr("reads values"));
+}
+
+TEST_F(XlaThreadsTest, OthersMayDropTensorsThatAReplayedStepWouldWrite) {
+  const TPUStrategy strategy = make_strategy({2, 1});
+  const auto x = split_batch(strategy, torch::zeros({4, 6}, kThreadDoubles));
+  std::mutex mutex;
+  std::vector<torch::Tensor> kept;
+  const Beside drops([&] {
+    std::vector<torch::Tensor> now;
+    const std::lock_guard<std::mutex> lock(mutex);
+    now.swap(kept);
+  });
+  for (int round = 0; round < 60; ++round) {
+    auto pure = strategy.pure([&](const torch::Tensor& own) {
+      torch::Tensor outlives = tanh_of(own);
+      const auto result = wrap(unary(UnaryOp::Negate, read(outlives)), storage_of(own)->device());
+      const std::lock_guard<std::mutex> lock(mutex);
+      kept.push_back(std::move(outlives));
+      return result;
+    });
+    for (int call = 0; call < 6; ++call) EXPECT_EQ(pure(x)[0].sum().item<double>(), 0);
+  }
+}
+
 TEST_F(XlaThreadsTest, OthersMustNotCompute) {
   const TPUStrategy strategy = make_strategy({2, 1});
   const auto x = split_batch(strategy, torch::ones({4, 3}, kThreadDoubles));

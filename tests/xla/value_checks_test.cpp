@@ -69,6 +69,55 @@ std::vector<CheckedCall> wrong_calls() {
   };
 }
 
+/// Divisors that the compiler may compute; each has a zero.
+std::vector<Tensor> constant_divisors(const Tensor& in) {
+  const auto integers = in.options().dtype(torch::kLong);
+  return {torch::zeros({2}, integers),
+          torch::full({2}, 0, integers),
+          torch::ones({2}, integers) - 1,
+          torch::arange(2, integers),
+          torch::zeros({2}, integers.dtype(torch::kInt)).to(torch::kLong),
+          torch::ones({2, 2}, integers).triu(1)[1],
+          torch::eye(2, integers)[0]};
+}
+
+/// Runs a division of a constant, or of the argument 7, by a constant with a zero. Returns the error.
+std::string divide_by_zero(const TPUStrategy& strategy, size_t divisor, int function, bool of_constant) {
+  return error_of_checked([&] {
+    const auto result = strategy.run(
+        [&](const Tensor& in) {
+          const Tensor zeros = constant_divisors(in)[divisor];
+          const Tensor sevens = of_constant ? torch::full({2}, 7, zeros.options()) : in;
+          if (function == 0) return sevens.remainder(zeros);
+          if (function == 1) return torch::fmod(sevens, zeros);
+          return torch::div(sevens, zeros, function == 2 ? "floor" : "trunc");
+        },
+        torch::full({2}, 7, torch::kLong));
+    const Tensor rest = strategy.experimental_local_results(result)[0].cpu();
+    EXPECT_TRUE(rest.eq(function < 2 ? 7 : -1).any().item<bool>()) << rest;
+  });
+}
+
+// A plugin for CPUs that computes the remainder of constants while it compiles receives SIGFPE.
+TEST_F(ValueChecksTest, ConstantsDividedByZeroDoNotEndTheProcess) {
+  const TPUStrategy strategy = make_strategy({1, 1});
+  const size_t number = constant_divisors(torch::zeros({1})).size();
+  for (const ValueChecks checks : {ValueChecks::All, ValueChecks::FirstRuns, ValueChecks::Off}) {
+    set_value_checks(checks);
+    for (size_t divisor = 0; divisor < number; ++divisor) {
+      const bool is_filled = divisor < 2 || divisor == 4;
+      for (int function = 0; function < 4; ++function) {
+        for (const bool of_constant : {true, false}) {
+          SCOPED_TRACE(c10::str("divisor ", divisor, ", function ", function));
+          const std::string error = divide_by_zero(strategy, divisor, function, of_constant);
+          const bool is_checked = is_filled || checks == ValueChecks::All;
+          EXPECT_THAT(error, HasSubstr(is_checked ? "must not be divided by zero" : "nothing was thrown"));
+        }
+      }
+    }
+  }
+}
+
 TEST_F(ValueChecksTest, ProgramsFindWhatLibTorchFinds) {
   const TPUStrategy strategy = make_strategy({1, 1});
   for (const CheckedCall& check : wrong_calls()) {

@@ -110,7 +110,9 @@ void as_strided_in_place(const c10::OperatorHandle& op, Stack* stack) {
   const IValue* arguments = arguments_of(op, stack);
   const at::Tensor self = arguments[0].toTensor();
   const int64_t offset = arguments[3].isNone() ? self.storage_offset() : arguments[3].toInt();
-  self.unsafeGetTensorImpl()->set_sizes_and_strides(arguments[1].toIntVector(), arguments[2].toIntVector());
+  const std::vector<int64_t> size = arguments[1].toIntVector(), stride = arguments[2].toIntVector();
+  storage_of(self)->note_view(self, size, stride, offset);
+  self.unsafeGetTensorImpl()->set_sizes_and_strides(size, stride);
   self.unsafeGetTensorImpl()->set_storage_offset(offset);
   finish(op, stack, self);
 }

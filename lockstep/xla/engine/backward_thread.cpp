@@ -10,6 +10,7 @@
 #include "lockstep/device/placement.h"
 #include "lockstep/xla/counters.h"
 #include "lockstep/xla/engine/offsets.h"
+#include "lockstep/xla/engine/padding.h"
 #include "lockstep/xla/engine/program.h"
 #include "lockstep/xla/tensor/lazy_storage.h"
 
@@ -51,7 +52,7 @@ bool is_known(const std::vector<PendingWork>& works, const std::vector<XlaDevice
   const bool are_equal = std::all_of(
       works.begin(), works.end(), [&](const PendingWork& work) { return work.trace().hash == works[0].trace().hash; });
   if (are_equal && (works[0].empty() || may_have_program(works[0].trace(), devices))) return true;
-  return is_known_with_offsets(works);
+  return is_known_with_offsets(works) || is_known_at_other_sizes(works);
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ void become_argument(Node& node, std::unique_ptr<DeviceData> data) {
   node.kind = 0;
   node.attributes.clear();
   node.layout = nullptr;
+  node.positions.reset();
   node.needs_others = false;
   node.data = std::move(data);
   node.operands.clear();

@@ -12,4 +12,7 @@ namespace lockstep::xla {
 /// logged. Throws ValueError if the run allows no other sizes.
 bool execute_padded(std::vector<PendingWork>& works);
 
+/// Whether the same operations have been executed in a run with other sizes, and smaller ones can be padded.
+bool is_known_at_other_sizes(const std::vector<PendingWork>& works);
+
 }  // namespace lockstep::xla

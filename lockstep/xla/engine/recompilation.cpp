@@ -1,5 +1,8 @@
 #include "lockstep/xla/engine/recompilation.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "lockstep/base/log.h"
 #include "lockstep/xla/counters.h"
 
@@ -11,6 +14,32 @@ constexpr int kWorthAWarning = 3;
 
 /// The most steps that are known.
 constexpr size_t kMostKnown = 4096;
+
+/// The program of a step with branches that is a warning, how many runs after the last one it is compiled, and the most
+/// such steps that are known.
+constexpr int kManyPrograms = 8;
+constexpr uint64_t kMostRunsBetween = 2;
+constexpr size_t kMostSimilar = 64;
+
+/// How many functions two runs have in common at their beginning, and at their end.
+struct Common {
+  size_t first = 0;
+  size_t last = 0;
+};
+
+Common common_functions(const std::vector<const char*>& a, const std::vector<const char*>& b) {
+  const size_t shorter = std::min(a.size(), b.size());
+  Common common;
+  while (common.first < shorter && a[common.first] == b[common.first]) ++common.first;
+  while (common.first + common.last < shorter && a[a.size() - 1 - common.last] == b[b.size() - 1 - common.last]) {
+    ++common.last;
+  }
+  return common;
+}
+
+const char* function_at(const std::vector<const char*>& functions, size_t i) {
+  return i < functions.size() ? functions[i] : "nothing";
+}
 
 std::vector<Shape> argument_shapes(const Trace& trace) {
   std::vector<Shape> shapes;
@@ -33,8 +62,7 @@ std::vector<uint64_t> node_sizes(const Trace& trace) {
   return words;
 }
 
-uint64_t identity(const Trace& trace, at::ArrayRef<XlaDevice*> devices) {
-  uint64_t hash = trace.skeleton;
+uint64_t identity(uint64_t hash, at::ArrayRef<XlaDevice*> devices) {
   for (const XlaDevice* device : devices) hash = (hash ^ static_cast<uint64_t>(device->index() + 1)) * 1099511628211ULL;
   return hash;
 }
@@ -61,7 +89,9 @@ void Recompilations::number_changed(const Trace& trace, const Node& number) {
 
 void Recompilations::sizes_changed(const Trace& trace, at::ArrayRef<XlaDevice*> devices) {
   if (known_.size() >= kMostKnown) known_.clear();
-  Known& known = known_[identity(trace, devices)];
+  const auto [found, is_new] = known_.try_emplace(identity(trace.skeleton, devices));
+  if (is_new) operations_changed(devices);
+  Known& known = found->second;
   const std::vector<Shape> shapes = argument_shapes(trace);
   for (size_t i = 0; i < std::min(shapes.size(), known.arguments.size()); ++i) {
     if (shapes[i] == known.arguments[i]) continue;
@@ -79,6 +109,34 @@ void Recompilations::sizes_changed(const Trace& trace, at::ArrayRef<XlaDevice*> 
   }
   known.node_sizes = std::move(sizes);
   known.arguments = shapes;
+}
+
+void Recompilations::operations_changed(at::ArrayRef<XlaDevice*> devices) {
+  const std::vector<const char*>& functions = devices[0]->functions();
+  if (devices[0]->run.load() == nullptr || functions.empty()) return;
+  const uint64_t where = identity(0, devices);
+  for (auto step = similar_.begin(); step != similar_.end(); ++step) {
+    if (step->devices != where) continue;
+    const Common common = common_functions(functions, step->functions);
+    if (2 * (common.first + common.last) <= std::max(functions.size(), step->functions.size())) continue;
+    if (functions == step->functions) return;
+    const uint64_t run = devices[0]->run_number();
+    step->programs = run - step->run <= kMostRunsBetween ? step->programs + 1 : 1;
+    step->run = run;
+    if (step->programs == kManyPrograms && !std::exchange(step->is_reported, true)) {
+      LOCKSTEP_LOG(Warn) << "similar runs have been compiled as " << step->programs
+                         << " different programs: in the last one call " << common.first << " is "
+                         << function_at(functions, common.first) << ", and was "
+                         << function_at(step->functions, common.first)
+                         << "; each branch and each length of a loop on the host is a program: use torch::where, or "
+                            "loops of one length";
+    }
+    step->functions = functions;
+    similar_.splice(similar_.begin(), similar_, step);
+    return;
+  }
+  similar_.push_front({where, functions, devices[0]->run_number()});
+  if (similar_.size() > kMostSimilar) similar_.pop_back();
 }
 
 }  // namespace lockstep::xla

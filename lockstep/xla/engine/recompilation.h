@@ -1,5 +1,6 @@
 #pragma once
 
+#include <list>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -26,8 +27,23 @@ class Recompilations {
     int times = 0;
   };
   void report(Known& known, const std::string& reason);
+  /// For traces of other operations: runs that have mostly called the same functions are taken for one step with
+  /// branches or loops. Its eighth program in eight runs, or in every second one, is a warning, once.
+  void operations_changed(at::ArrayRef<XlaDevice*> devices);
+
+  /// Programs of runs on the same devices that have called similar functions.
+  struct Similar {
+    uint64_t devices = 0;
+    std::vector<const char*> functions;
+    /// The last run that was compiled, and the programs up to it without a gap.
+    uint64_t run = 0;
+    int programs = 1;
+    bool is_reported = false;
+  };
 
   std::unordered_map<uint64_t, Known> known_;
+  /// The last ones first.
+  std::list<Similar> similar_;
 };
 
 }  // namespace lockstep::xla

@@ -192,12 +192,58 @@ std::string text_of_number(const RecordedStep::Number& number) {
   return std::to_string(static_cast<int64_t>(number.bits));
 }
 
+/// Finds the position by which a slice begins where number `i` of the program says, and that is a number that the step
+/// was called with, in both calls. All others are the same in both.
+bool find_position(size_t i, RecordedStep& now, const RecordedStep& last) {
+  RecordedStep::Number& number = now.numbers[i];
+  const RecordedStep::Number& before = last.numbers[i];
+  if (!before.positions || before.positions->size() != number.positions->size()) return false;
+  const auto at_zero = [](const RecordedStep::Number& of, const Position& position) {
+    return static_cast<int64_t>(of.bits) - position.value * position.unit;
+  };
+  const auto take = [&](size_t argument, const Position& position, const Position& last_position) {
+    const bool is_same = position.unit == last_position.unit && position.most == last_position.most &&
+                         at_zero(number, position) == at_zero(before, last_position);
+    if (!is_same || argument >= last.given.size() || now.given[argument] != StepNumber(position.value) ||
+        last.given[argument] != StepNumber(last_position.value)) {
+      return;
+    }
+    if (number.argument >= 0) {
+      if (static_cast<size_t>(number.argument) == argument) return;
+      now.equal_given.emplace_back(number.argument, static_cast<int>(argument));
+      return;
+    }
+    number.argument = static_cast<int>(argument);
+    number.rule = NumberRule::Position;
+    number.at_zero = at_zero(number, position);
+    number.unit = position.unit;
+    number.most_position = position.most;
+  };
+  const auto take_all = [&](auto&& is_wanted) {
+    for (size_t argument = 0; argument < now.given.size(); ++argument) {
+      for (size_t p = 0; p < number.positions->size(); ++p) {
+        const Position& position = (*number.positions)[p];
+        if (is_wanted(argument, position)) take(argument, position, (*before.positions)[p]);
+      }
+    }
+  };
+  if (before.argument >= 0) {
+    take_all([&](size_t argument, const Position& position) {
+      return argument == static_cast<size_t>(before.argument) && before.at_zero == at_zero(number, position) &&
+             before.unit == position.unit && before.most_position == position.most;
+    });
+  }
+  take_all([](size_t, const Position&) { return true; });
+  return number.argument >= 0;
+}
+
 /// Finds the rule by which number `i` of the program follows from one that the step was called with, in both calls. If
 /// it follows from several, a replay needs them to be equal.
 bool find_rule(size_t i, RecordedStep& now, const RecordedStep& last) {
   RecordedStep::Number& number = now.numbers[i];
   const RecordedStep::Number& before = last.numbers[i];
   if (before.argument < 0 && number.bits == before.bits) return true;
+  if (number.positions) return find_position(i, now, last);
   const auto follows = [&](const RecordedStep& step, size_t argument, NumberRule rule) {
     const RecordedStep::Number& of = step.numbers[i];
     return argument < step.given.size() && of.bits == bits_by_rule(step.given[argument], rule, of.dtype);
@@ -246,7 +292,7 @@ void limit_numbers(const Node& node, const std::vector<int>& position, std::vect
     const Shape& part = node.op == Op::DynamicSlice ? node.shape : node.operands[1]->shape;
     for (size_t dim = 0; dim < part.size(); ++dim) {
       const Node& start = *node.operands[first + dim];
-      if (start.op != Op::Number) continue;
+      if (start.op != Op::Number || start.positions) continue;
       RecordedStep::Number& number = numbers[static_cast<size_t>(position[start.index])];
       number.least = std::max<int64_t>(number.least, 0);
       number.most = std::min(number.most, node.operands[0]->shape[dim] - part[dim]);
@@ -258,6 +304,12 @@ void limit_numbers(const Node& node, const std::vector<int>& position, std::vect
   if (const Node* divisor = number_under(*node.operands[1])) {
     numbers[static_cast<size_t>(position[divisor->index])].may_be_zero = false;
   }
+}
+
+const char* advice_for(const RecordedStep::Number& number) {
+  if (!number.positions) return "; pass it to the step as a tensor, or as a number that is used as it is";
+  return "; it is where a view begins: pass a number to the step that is used as it is, as the one position that "
+         "changes, in `x[i]`, `select`, `narrow` or `slice`, or pass a tensor to `index_select`";
 }
 
 std::string compare_numbers(RecordedStep& now, const RecordedStep& last) {
@@ -273,8 +325,7 @@ std::string compare_numbers(RecordedStep& now, const RecordedStep& last) {
       continue;
     }
     return std::string("a number changes from call to call") + in_function(now.numbers[i].origin) + ": it is " +
-           text_of_number(now.numbers[i]) + ", and was " + text_of_number(last.numbers[i]) +
-           "; pass it to the step as a tensor, or as a number that is used as it is";
+           text_of_number(now.numbers[i]) + ", and was " + text_of_number(last.numbers[i]) + advice_for(now.numbers[i]);
   }
   now.unused_given = unused_numbers(now);
   if (now.unused_given.empty()) return "";
@@ -297,6 +348,10 @@ uint64_t bits_by_rule(const StepNumber& given, NumberRule rule, Dtype dtype) {
 }
 
 bool RecordedStep::Number::allows(const StepNumber& given) const {
+  if (rule == NumberRule::Position) {
+    const int64_t* position = std::get_if<int64_t>(&given);
+    return position != nullptr && 0 <= *position && *position <= most_position;
+  }
   if (is_checked && !(least_accepted <= as_double(given) && as_double(given) <= most_accepted)) return false;
   if (least == INT64_MIN && most == INT64_MAX && may_be_zero) return true;
   const auto bits = static_cast<int64_t>(bits_by_rule(given, rule, at::kLong));  // a narrower dtype would wrap around
@@ -328,6 +383,7 @@ void RecordedStep::record(const PendingWork& work, const std::vector<LazyStorage
   for (const Node* number : trace.numbers) {
     position_of_number[number->index] = static_cast<int>(numbers.size());
     numbers.push_back({number_bits(*number), number->dtype, number->ordinal, number->origin});
+    numbers.back().positions = number->positions;
   }
   for (const Node* node : trace.nodes) limit_numbers(*node, position_of_number, numbers);
   for (PendingStorage* written : work.pending().storages) {
@@ -370,7 +426,10 @@ std::vector<size_t> RecordedStep::numbers_that_select(const RecordedStep& last) 
 }
 
 uint64_t RecordedStep::number_bits_with(const Number& number, const std::vector<StepNumber>& now) const {
-  return number.argument < 0 ? number.bits : bits_by_rule(now[number.argument], number.rule, number.dtype);
+  if (number.argument < 0) return number.bits;
+  const StepNumber& given = now[number.argument];
+  if (number.rule != NumberRule::Position) return bits_by_rule(given, number.rule, number.dtype);
+  return static_cast<uint64_t>(number.at_zero + number.unit * std::get<int64_t>(given));
 }
 
 }  // namespace lockstep::xla

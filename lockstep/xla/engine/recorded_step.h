@@ -18,7 +18,13 @@ namespace lockstep::xla {
 using StepNumber = std::variant<int64_t, double>;
 
 /// How a number of the program follows from one that the step is called with.
-enum class NumberRule : uint8_t { Same, Negative, OneMinus };
+enum class NumberRule : uint8_t {
+  Same,
+  Negative,
+  OneMinus,
+  /// It is where a slice begins, and the number of the step is a position of it.
+  Position
+};
 
 struct RecordedStep {
   /// Where an argument of the program comes from: an argument of the step, a storage that outlives it, or a constant.
@@ -65,6 +71,12 @@ struct RecordedStep {
     int64_t least = INT64_MIN;
     int64_t most = INT64_MAX;
     bool may_be_zero = true;
+    /// The positions that it follows from; null if it is not where a view begins.
+    std::shared_ptr<const Positions> positions = nullptr;
+    /// NumberRule::Position: it is `at_zero` for position 0, and `unit` more for each further one.
+    int64_t at_zero = 0;
+    int64_t unit = 1;
+    int64_t most_position = 0;
     /// The function of LibTorch allows only some values: those between two that it has accepted.
     bool is_checked = false;
     double least_accepted = 0;

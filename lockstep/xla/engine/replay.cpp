@@ -65,9 +65,13 @@ void Replay::abandon_trace() {
   forget("the last call failed");
 }
 
-void Replay::on_separate_execution(const std::string& why) { refusal_ = why; }
+void Replay::on_separate_execution(const std::string& why) {
+  const std::lock_guard<std::mutex> lock(notes_);
+  refusal_ = why;
+}
 
 void Replay::on_launch(const PendingWork& work, int replica, const std::shared_ptr<const Program>& program) {
+  const std::lock_guard<std::mutex> lock(notes_);
   program_ = program;
   now_[replica].record(work, arguments_[replica]);
 }
@@ -148,8 +152,8 @@ std::string Replay::compare_with_last(bool has_graph) {
 }
 
 /// The current value of a source; null if the step must be traced again.
-Value Replay::present_value(const RecordedStep::Source& source, const std::vector<at::Tensor>& arguments,
-                            bool is_taken) const {
+Value Replay::present_value(const RecordedStep::Source& source, size_t replica,
+                            const std::vector<at::Tensor>& arguments, bool is_taken) const {
   Value value = source.constant;
   if (source.argument >= 0) {
     const at::Tensor& tensor = arguments[source.argument];
@@ -157,11 +161,10 @@ Value Replay::present_value(const RecordedStep::Source& source, const std::vecto
     storage_of(tensor)->compute();
     value = storage_of(tensor)->value();
   } else if (!value) {
+    const std::lock_guard<std::recursive_mutex> lock(devices_[replica]->mutex());
     const auto alive = source.storage.lock();
-    if (!alive) return {};
-    LazyStorage& storage = **alive;
-    storage.compute();
-    value = storage.value();
+    if (!alive || (*alive)->is_pending()) return {};
+    value = (*alive)->value();
     if (is_taken && value->owners.load() > 1) return {};
   }
   if (value->op != Op::Argument || value->dtype != source.dtype || value->shape != source.shape) return {};
@@ -223,6 +226,7 @@ std::vector<at::Tensor> Replay::take_results(int replica, std::vector<std::vecto
     const RecordedStep::Sink& sink = step.sinks[i];
     auto data = take_result(buffers, static_cast<size_t>(replica), i, device, sink.layout);
     fresh.push_back(argument(std::move(data), sink.dtype, sink.shape));
+    const std::lock_guard<std::recursive_mutex> lock(device.mutex());
     for (const RecordedStep::Sink::Holder& holder : sink.holders) {
       if (const auto alive = holder.storage.lock()) (*alive)->settle(fresh.back());
     }
@@ -245,7 +249,7 @@ bool Replay::replay(const Tensors& arguments, const Numbers& numbers, const Repl
     const RecordedStep& step = now_[replica];
     for (size_t i = 0; i < step.sources.size(); ++i) {
       const bool is_taken = step.donated_to[i] >= 0;
-      values[replica].push_back(present_value(step.sources[i], arguments[replica], is_taken));
+      values[replica].push_back(present_value(step.sources[i], replica, arguments[replica], is_taken));
       if (!values[replica].back()) {
         forget("state was replaced, or the caller has a tensor over its memory");
         return false;

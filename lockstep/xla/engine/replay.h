@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -70,7 +71,7 @@ class LOCKSTEP_API Replay final : private ExecutionListener {
   void on_separate_execution(const std::string& why) override;
   std::string compare_with_last(bool has_graph);
   std::string first_refusal() const;
-  Value present_value(const RecordedStep::Source& source, const std::vector<at::Tensor>& arguments,
+  Value present_value(const RecordedStep::Source& source, size_t replica, const std::vector<at::Tensor>& arguments,
                       bool is_taken) const;
   bool knows(const Numbers& numbers) const;
   void add_arguments(int replica, const std::vector<Value>& values, const std::vector<StepNumber>& given,
@@ -78,6 +79,8 @@ class LOCKSTEP_API Replay final : private ExecutionListener {
   std::vector<at::Tensor> take_results(int replica, std::vector<std::vector<Buffer>>& buffers) const;
 
   std::vector<XlaDevice*> devices_;
+  /// Guards what executions note: replicas that read values execute at the same time.
+  std::mutex notes_;
   /// The last trace and the one before it, for each replica.
   std::vector<RecordedStep> now_;
   std::vector<RecordedStep> before_;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <c10/util/SmallVector.h>
 #include <c10/util/intrusive_ptr.h>
@@ -30,6 +31,22 @@ class ValueHolder {
   ~ValueHolder() = default;
 };
 
+/// A position that LibTorch was given for a slice, such as `i` of `x[i]`: where the slice begins is `value * unit`
+/// behind where it begins at position 0.
+struct Position {
+  /// The dimension that the slice begins in.
+  size_t dim = 0;
+  int64_t value = 0;
+  int64_t unit = 1;
+  /// The largest value inside of the tensor that was cut; the least one is 0.
+  int64_t most = 0;
+
+  bool operator==(const Position& other) const {
+    return dim == other.dim && value == other.value && unit == other.unit && most == other.most;
+  }
+};
+using Positions = std::vector<Position>;
+
 /// One value: an operation on other values. Immutable, except that a result becomes an argument once it is computed,
 /// and a slice a dynamic one (`make_dynamic_slice`) before that.
 struct LOCKSTEP_API Node : c10::intrusive_ptr_target {
@@ -52,6 +69,8 @@ struct LOCKSTEP_API Node : c10::intrusive_ptr_target {
 
   /// Annotation: the layout.
   LayoutPtr layout = nullptr;
+  /// Slice and UpdateSlice of a view, and the Numbers where they begin: what these follow from. Null for other nodes.
+  std::shared_ptr<const Positions> positions;
   /// Scan: its body.
   std::shared_ptr<const Region> region;
   /// Argument: its data.

@@ -24,17 +24,32 @@ Value is_above(const Value& remainder, const Value& divisor) {
   return both(compare(Comparison::NE, remainder, 0), crosses);
 }
 
+/// Divide or Remainder, rounded towards zero for integers. Where an integer is divided by zero, the quotient is -1 and
+/// the remainder `a`. These are also XLA's, except that a plugin for CPUs that divides constants while it compiles ends
+/// the process. Numbers are never zero here: `check_divisor`.
+Value divided(BinaryOp op, const Value& a, const Value& b) {
+  if (is_float(a->dtype) || is_constant(*b)) return binary(op, a, b);
+  const Value is_zero = compare(Comparison::EQ, b, 0);
+  const Value at_zero = op == BinaryOp::Remainder ? a : integer(-1, a->dtype);
+  return select(is_zero, at_zero, binary(op, a, select(is_zero, integer(1, b->dtype), b)));
+}
+
+Value truncated_remainder(Value a, Value b) { return divided(BinaryOp::Remainder, a, b); }
+
 /// Remainder of the division that rounds down: it has the sign of the divisor.
 Value floor_remainder(Value a, Value b) {
-  const Value rest = binary(BinaryOp::Remainder, a, b);
+  const Value rest = truncated_remainder(a, b);
   return select(is_above(rest, b), rest + b, rest);
 }
 
-Value truncated_quotient(Value a, Value b) { return is_float(a->dtype) ? truncate(a / b) : a / b; }
+Value truncated_quotient(Value a, Value b) {
+  const Value quotient = divided(BinaryOp::Divide, a, b);
+  return is_float(a->dtype) ? truncate(quotient) : quotient;
+}
 
 Value floored_quotient(Value a, Value b) {
-  const Value rest = binary(BinaryOp::Remainder, a, b);
-  const Value toward_zero = (a - rest) / b;
+  const Value rest = truncated_remainder(a, b);
+  const Value toward_zero = divided(BinaryOp::Divide, a - rest, b);
   const Value quotient = select(is_above(rest, b), toward_zero - 1, toward_zero);
   if (!is_float(a->dtype)) return quotient;
   const Value down = floor(quotient);
@@ -49,8 +64,6 @@ Values checked_division(const AtenCall& call) {
   if (!is_float(dtype)) check_divisor(call, call.value(1, dtype));
   return any_binary<formula>(call);
 }
-
-Value truncated_remainder(Value a, Value b) { return binary(BinaryOp::Remainder, a, b); }
 
 Values quotient(const AtenCall& call) {
   if (call.is_none(2)) return float_binary<divide>(call);

@@ -73,13 +73,6 @@ at::Tensor known_value(const Node& node) {
   }
 }
 
-/// Whether a value is a constant of the function: a number.
-bool is_constant(const Node& node) {
-  if (node.op == Op::Number) return true;
-  return (node.op == Op::Convert || node.op == Op::Broadcast || node.op == Op::Reshape) &&
-         is_constant(*node.operands[0]);
-}
-
 /// Checks a value by both ways: `failed` makes the failing elements of the graph, `failed_on_cpu` those of a tensor.
 template <class Rule, class Failed, class FailedOnCpu>
 void check_values(const AtenCall& call, const Value& value, Rule&& rule, Failed&& failed, FailedOnCpu&& failed_on_cpu) {
@@ -102,6 +95,12 @@ void check_values(const AtenCall& call, const Value& value, Rule&& rule, Failed&
 }
 
 }  // namespace
+
+bool is_constant(const Node& node) {
+  if (node.op == Op::Number) return true;
+  return (node.op == Op::Convert || node.op == Op::Broadcast || node.op == Op::Reshape) &&
+         is_constant(*node.operands[0]);
+}
 
 void set_value_checks(ValueChecks checks) { value_checks().store(checks, std::memory_order_relaxed); }
 

@@ -14,6 +14,9 @@ enum class ValueChecks { Off, FirstRuns, All, Known };
 /// What is checked; at first LOCKSTEP_XLA_CHECKS. `Known`: as `FirstRuns`, in all runs. For tests.
 LOCKSTEP_API void set_value_checks(ValueChecks checks);
 
+/// Whether a value is a number of the function; these are always checked.
+bool is_constant(const Node& node);
+
 /// Indices must be in [low, high).
 void check_indices(const AtenCall& call, const Value& indices, int64_t low, int64_t high);
 /// The same for class labels, which may also be `ignored`.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <ATen/ATen.h>
+#include <c10/util/accumulate.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/xla/graph/origin.h"
@@ -40,6 +41,7 @@ LazyStorage::~LazyStorage() {
   const std::lock_guard<std::recursive_mutex> lock(device_->mutex());
   let_go();
   device_->remove(*this);
+  token_.reset();
 }
 
 void LazyStorage::take(Value value) {
@@ -61,9 +63,12 @@ void LazyStorage::bind(Value value) {
 
 void LazyStorage::bind_unchecked(Value value) {
   const bool pends = value->op != Op::Argument;
-  Value last = value_;  // released after the lock
+  Value last;  // released after the lock, as the views are
+  std::vector<View> views;
   {
     const std::lock_guard<std::recursive_mutex> lock(device_->mutex());
+    last = value_;
+    views.swap(views_);
     // What it held when the run began; a run that fails gives it back.
     if (last->op == Op::Argument && !device_->is_listed(*this)) before_ = last;
     let_go();
@@ -77,7 +82,6 @@ void LazyStorage::bind_unchecked(Value value) {
       if (before_ && device_->run_id.load() != 0 && InUserFunction::is_current()) device_->add_written(*this);
     }
   }
-  views_.clear();
 }
 
 void LazyStorage::settle(Value value) {
@@ -106,6 +110,36 @@ std::vector<LazyStorage::View>& LazyStorage::views_of_run() {
   if (views_run_ != run || is_full) views_.clear();
   views_run_ = run;
   return views_;
+}
+
+bool LazyStorage::is_whole(Ints size, Ints stride, int64_t offset) const {
+  int64_t below = 1;
+  for (size_t i = size.size(); i-- > 0;) {
+    if (size[i] != 1 && stride[i] != below) return false;
+    below *= size[i];
+  }
+  return offset == 0 && below == value_->numel();
+}
+
+Positions LazyStorage::positions_of(Ints size, Ints stride, int64_t offset) const {
+  const std::lock_guard<std::recursive_mutex> lock(device_->mutex());
+  return positions_.of({size, stride, offset});
+}
+
+void LazyStorage::note_view(const at::Tensor& of, Ints size, Ints stride, int64_t offset) {
+  constexpr size_t kMostPositions = 1024;  // outside of runs
+  const std::lock_guard<std::recursive_mutex> lock(device_->mutex());
+  const uint64_t run = device_->run_number();
+  const bool is_full = positions_.size() >= kMostPositions && device_->run.load(std::memory_order_relaxed) == nullptr;
+  if (positions_run_ != run || is_full) positions_.clear();
+  positions_run_ = run;
+  const bool has_all = c10::multiply_integers(size) == of.numel();
+  if (has_all && is_whole(of.sizes(), of.strides(), of.storage_offset())) return;  // in another order
+  if (positions_.note({of.sizes(), of.strides(), of.storage_offset()}, {size, stride, offset})) return;
+  // The value has the positions of the other way.
+  std::erase_if(views_, [&](const View& view) {
+    return view.offset == offset && Ints(view.size) == size && Ints(view.stride) == stride;
+  });
 }
 
 Trace::Result LazyStorage::pending_result() {
@@ -151,6 +185,7 @@ at::Tensor wrap(Value value, XlaDevice& device, LazyStorage::Listing listing) {
 }
 
 at::Tensor view_of(const at::Tensor& tensor, at::IntArrayRef size, at::IntArrayRef stride, int64_t offset) {
+  storage_of(tensor)->note_view(tensor, size, stride, offset);
   auto view = at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(tensor.storage()),
                                                        tensor.key_set(), tensor.dtype());
   view.unsafeGetTensorImpl()->set_sizes_and_strides(size, stride);

@@ -8,6 +8,7 @@
 
 #include "lockstep/xla/graph/ops/build.h"
 #include "lockstep/xla/pjrt/buffer.h"
+#include "lockstep/xla/tensor/view_positions.h"
 #include "lockstep/xla/tensor/xla_device.h"
 
 /// Lazy tensors: ordinary TensorImpls of device `xla:k` whose storage holds a value of the graph in place of memory.
@@ -86,15 +87,24 @@ class LOCKSTEP_API LazyStorage final : public PendingStorage {
     Value value;
   };
   /// Views of the current value that the present run has read, so that each is traced once. Those of other runs are
-  /// forgotten: a tensor that stays on the device may be read at another position in each of them.
+  /// forgotten: a tensor that stays on the device may be read at another position in each of them. Under the lock of
+  /// the device.
   std::vector<View>& views_of_run();
 
-  /// A pointer that can be locked for as long as this object lives.
+  /// Notes that a view of it was made of a tensor over it. Thread-safe.
+  void note_view(const at::Tensor& of, Ints size, Ints stride, int64_t offset);
+  /// The positions of the slices that led to a view, with units in elements; those that are not known are left out: the
+  /// view was made in a former run, by `as_strided`, or in two ways. Thread-safe.
+  Positions positions_of(Ints size, Ints stride, int64_t offset) const;
+
+  /// A pointer that can be locked for as long as this object lives. Both under the lock of the device, which is held
+  /// while the object is used: another thread may drop the last tensor.
   std::weak_ptr<LazyStorage*> watch();
 
  private:
   void take(Value value);
   void let_go();
+  bool is_whole(Ints size, Ints stride, int64_t offset) const;
   void bind_unchecked(Value value);
   void settle_unchecked(Value value);
 
@@ -107,6 +117,9 @@ class LOCKSTEP_API LazyStorage final : public PendingStorage {
   std::atomic<uint64_t> read_in_{0};
   std::vector<View> views_;
   uint64_t views_run_ = 0;
+  /// Guarded by the lock of the device.
+  ViewPositions positions_;
+  uint64_t positions_run_ = 0;
   std::shared_ptr<LazyStorage*> token_;
 };
 

@@ -26,8 +26,22 @@ Value laid_out(Value value, LayoutPtr layout) {
 
 }  // namespace
 
-bool StridedBox::describe(int64_t numel, Ints size, Ints stride, int64_t offset) {
+/// The first dimension along which all values of the position are inside of the block.
+void StridedBox::place(const Position& position, Ints strides) {
+  for (size_t dim = 0; dim < strides.size(); ++dim) {
+    if (position.unit % strides[dim] != 0) continue;
+    const int64_t unit = position.unit / strides[dim];
+    const int64_t least = begin_[dim] - position.value * unit;
+    const int64_t length = end_[dim] - begin_[dim];
+    if (least < 0 || least + position.most * unit + length > shape_[dim]) continue;
+    positions_.push_back({dim, position.value, unit, position.most});
+    return;
+  }
+}
+
+bool StridedBox::describe(int64_t numel, Ints size, Ints stride, int64_t offset, const Positions& positions) {
   std::vector<int64_t> dims;
+  Shape strides;
   for (size_t i = 0; i < size.size(); ++i) {
     if (takes_part(size, stride, i)) dims.push_back(static_cast<int64_t>(i));
   }
@@ -40,6 +54,7 @@ bool StridedBox::describe(int64_t numel, Ints size, Ints stride, int64_t offset)
     cuts_.push_back({above, extent * stride[dim]});
     is_padded_ = is_padded_ || above != extent * stride[dim];
     shape_.push_back(extent);
+    strides.push_back(stride[dim]);
     begin_.push_back(begin);
     end_.push_back(begin + size[dim]);
     offset %= stride[dim];
@@ -47,6 +62,7 @@ bool StridedBox::describe(int64_t numel, Ints size, Ints stride, int64_t offset)
   }
   if (above > 1 || dims.empty()) {
     shape_.push_back(above);
+    strides.push_back(1);
     begin_.push_back(offset);
     end_.push_back(offset + 1);
   }
@@ -54,6 +70,9 @@ bool StridedBox::describe(int64_t numel, Ints size, Ints stride, int64_t offset)
     if (!takes_part(size, stride, i)) continue;
     kept_.push_back(static_cast<int64_t>(i));
     position_.push_back(std::find(dims.begin(), dims.end(), static_cast<int64_t>(i)) - dims.begin());
+  }
+  for (const Position& position : positions) {
+    if (!is_padded_) place(position, strides);
   }
   return true;
 }
@@ -94,7 +113,9 @@ Value StridedBox::uncut(Value block, Ints shape) const {
 }
 
 Value StridedBox::read(const Value& storage, Ints size, Ints stride) const {
-  Value box = slice(cut(storage), begin_, end_);
+  const Value block = cut(storage);
+  Value box = slice(block, begin_, end_);
+  if (box != block) box->positions = std::make_shared<const Positions>(positions_);
   Shape dense;
   for (size_t i = 0; i < kept_.size(); ++i) dense.push_back(end_[i] - begin_[i]);
   box = transpose(reshape(std::move(box), dense), position_);
@@ -111,11 +132,15 @@ Value StridedBox::write(const Value& storage, const Value& view) const {
   for (size_t i = 0; i < position_.size(); ++i) order[position_[i]] = static_cast<int64_t>(i);
   for (size_t i = 0; i < begin_.size(); ++i) box.push_back(end_[i] - begin_[i]);
   const Value part = reshape(transpose(reshape(view, dense), order), box);
-  return uncut(update_slice(cut(storage), part, begin_), storage->shape);
+  Value block = update_slice(cut(storage), part, begin_);
+  if (block != part) block->positions = std::make_shared<const Positions>(positions_);
+  return uncut(std::move(block), storage->shape);
 }
 
-Value gather_view(const Value& storage, Ints size, Ints stride, int64_t offset) {
-  Value address = fill_integer(offset, at::kLong, size);
+Value gather_view(const Value& storage, Ints size, Ints stride, int64_t offset, const Positions& positions) {
+  const Value first = integer(offset, at::kLong);
+  first->positions = std::make_shared<const Positions>(positions);
+  Value address = broadcast(first, size);
   for (size_t i = 0; i < size.size(); ++i) {
     if (!takes_part(size, stride, i)) continue;
     const Value along = iota(at::kLong, size, static_cast<int64_t>(i));
@@ -133,6 +158,7 @@ Value read(const at::Tensor& tensor) {
   const Ints stride = tensor.strides();
   const int64_t offset = tensor.storage_offset();
   if (is_whole(tensor, *value)) return reshape(value, size);
+  const std::lock_guard<std::recursive_mutex> lock(storage->device().mutex());
   std::vector<LazyStorage::View>& views = storage->views_of_run();
   for (const LazyStorage::View& view : views) {
     if (view.offset == offset && Ints(view.size) == size && Ints(view.stride) == stride) return view.value;
@@ -141,10 +167,11 @@ Value read(const at::Tensor& tensor) {
   StridedBox box;
   if (tensor.numel() == 0) {
     read = fill(0, value->dtype, size);
-  } else if (box.describe(value->numel(), size, stride, offset)) {
+  } else if (const Positions positions = storage->positions_of(size, stride, offset);
+             box.describe(value->numel(), size, stride, offset, positions)) {
     read = box.read(value, size, stride);
   } else {
-    read = gather_view(value, size, stride, offset);
+    read = gather_view(value, size, stride, offset, positions);
   }
   views.push_back({Shape(size.begin(), size.end()), Shape(stride.begin(), stride.end()), offset, read});
   return read;
@@ -162,10 +189,12 @@ void write(const at::Tensor& tensor, Value value) {
   StridedBox box;
   bool expanded = false;
   for (int64_t i = 0; i < tensor.dim(); ++i) expanded = expanded || (tensor.size(i) > 1 && tensor.stride(i) == 0);
-  LOCKSTEP_CHECK_VALUE(
-      !expanded && box.describe(whole->numel(), tensor.sizes(), tensor.strides(), tensor.storage_offset()), "[",
-      current_origin(), "] a view whose elements overlap cannot be written: sizes=", tensor.sizes(),
-      ", strides=", tensor.strides(), "; clone it first");
+  const int64_t offset = tensor.storage_offset();
+  const Positions positions = storage->positions_of(tensor.sizes(), tensor.strides(), offset);
+  LOCKSTEP_CHECK_VALUE(!expanded && box.describe(whole->numel(), tensor.sizes(), tensor.strides(), offset, positions),
+                       "[", current_origin(),
+                       "] a view whose elements overlap cannot be written: sizes=", tensor.sizes(),
+                       ", strides=", tensor.strides(), "; clone it first");
   storage->note_read();
   storage->bind(box.write(whole, value));
 }

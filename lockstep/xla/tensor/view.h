@@ -12,7 +12,8 @@ namespace lockstep::xla {
 class StridedBox {
  public:
   /// Returns false if elements of the view overlap other than by expansion; such a view can only be gathered.
-  bool describe(int64_t numel, Ints size, Ints stride, int64_t offset);
+  /// `positions` are those that led to the view, with units in elements of the storage.
+  bool describe(int64_t numel, Ints size, Ints stride, int64_t offset, const Positions& positions);
 
   /// The view's value, of a storage of any shape.
   Value read(const Value& storage, Ints size, Ints stride) const;
@@ -26,6 +27,7 @@ class StridedBox {
     int64_t length;
     int64_t padded;
   };
+  void place(const Position& position, Ints strides);
   Value cut(Value storage) const;
   Value uncut(Value block, Ints shape) const;
 
@@ -37,9 +39,11 @@ class StridedBox {
   Shape kept_;
   Shape position_;
   bool is_padded_ = false;
+  /// Positions that move the box along one of its dimensions, for all of their values.
+  Positions positions_;
 };
 
 /// The value of any strided view, gathered by the address of each element.
-Value gather_view(const Value& storage, Ints size, Ints stride, int64_t offset);
+Value gather_view(const Value& storage, Ints size, Ints stride, int64_t offset, const Positions& positions);
 
 }  // namespace lockstep::xla

@@ -140,7 +140,7 @@ void XlaDevice::roll_back(const std::string& why) {
   for (PendingStorage* storage : written) {
     if (storage != nullptr && storage->roll_back()) num_rolled_back_.fetch_add(1);
   }
-  written_.clear();
+  forget_written();
   const std::vector<PendingStorage*> storages = pending_;
   for (PendingStorage* storage : storages) {
     if (storage == nullptr) continue;

@@ -198,6 +198,20 @@ Ints begin_of(const Node& node) {
   return Ints(node.attributes).slice(0, node.shape.size());
 }
 
+namespace {
+
+/// Those that move the beginning along a dimension; null if they are not known of the slice.
+std::shared_ptr<const Positions> positions_along(const Node& slice, size_t dim) {
+  if (!slice.positions) return nullptr;
+  auto along = std::make_shared<Positions>();
+  for (const Position& position : *slice.positions) {
+    if (position.dim == dim) along->push_back(position);
+  }
+  return along;
+}
+
+}  // namespace
+
 void make_dynamic_slice(Node& node, c10::ArrayRef<char> is_argument) {
   const OriginGuard origin(node.origin);
   const Dtype dtype = position_dtype(node.operands[0]->shape);
@@ -205,6 +219,7 @@ void make_dynamic_slice(Node& node, c10::ArrayRef<char> is_argument) {
   LOCKSTEP_ASSERT(begin.size() == is_argument.size() && begin.size() == node.shape.size());
   for (size_t dim = 0; dim < begin.size(); ++dim) {
     node.operands.push_back(integer(begin[dim], dtype, is_argument[dim] != 0));
+    node.operands.back()->positions = positions_along(node, dim);
   }
   node.op = node.op == Op::Slice ? Op::DynamicSlice : Op::DynamicUpdateSlice;
   node.attributes.clear();
