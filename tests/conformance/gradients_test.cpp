@@ -462,7 +462,10 @@ TEST_P(GradientsTest, StepsWithoutClearingAddUp) {
 
 TEST_P(GradientsTest, MeanLossesAreReportedOnce) {
   std::vector<std::string> lines;
-  log::set_sink([&](log::Level, std::string_view line) { lines.emplace_back(line); });
+  log::set_sink([&](log::Level, std::string_view line) {
+    const bool is_slow = line.find("takes more than") != std::string_view::npos;  // a loaded machine
+    if (!is_slow) lines.emplace_back(line);
+  });
   auto scope = strategy.scope();
   auto model = module<Mlp>();
   auto summed = optimizer<torch::optim::SGD>(model, 0.1);

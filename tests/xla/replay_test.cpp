@@ -111,7 +111,8 @@ TEST_F(ReplayTest, TheTableOfCombinationsHasALimit) {
   const TPUStrategy strategy = make_strategy({1, 1});
   std::vector<std::string> warnings;
   log::set_sink([&](log::Level level, std::string_view line) {
-    if (level == log::Level::Warn) warnings.emplace_back(line);
+    const bool is_slow = line.find("takes more than") != std::string_view::npos;  // a loaded machine
+    if (level == log::Level::Warn && !is_slow) warnings.emplace_back(line);
   });
   auto step = strategy.pure([](const torch::Tensor& x, const std::string&) { return x + 1; });
   const auto x = torch::ones({2}, kReplayDoubles);
