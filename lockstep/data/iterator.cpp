@@ -6,7 +6,7 @@
 #include <c10/util/StringUtil.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/element/bus_errors.h"
+#include "lockstep/data/element/mapped_buffers.h"
 #include "lockstep/data/transforms/sound_skip.h"
 
 namespace lockstep::data {
@@ -97,23 +97,8 @@ std::optional<uint64_t> used_seed(const Iteration& iteration) {
 ElementIterator::ElementIterator(NodePtr node, Iteration iteration)
     : node_(std::move(node)), iteration_(tracked(std::move(iteration))), iterator_(node_->iterator(iteration_)) {}
 
-namespace {
-
-void add_mapped(const Leaf& leaf, std::vector<c10::intrusive_ptr<Buffer>>& buffers) {
-  if (const auto* bytes = leaf.as<Bytes>()) {
-    if (bytes->buffer() && bytes->buffer()->may_fail()) buffers.push_back(bytes->buffer());
-  } else if (const auto* list = leaf.as<LeafList>()) {
-    for (const Leaf& each : *list->leaves) add_mapped(each, buffers);
-  }
-}
-
-}  // namespace
-
 /// Throws where bytes of the last element could not be read: the loop has read zeros.
-void ElementIterator::check_last() {
-  if (!any_bus_error()) return mapped_.clear();
-  for (const auto& buffer : std::exchange(mapped_, {})) buffer->check();
-}
+void ElementIterator::check_last() { check_mapped(mapped_); }
 
 /// The iteration ends.
 void ElementIterator::refuse_cache() {
@@ -127,9 +112,7 @@ bool ElementIterator::next(Element& element) {
   ++taken_;  // before the call: an element that fails counts as taken
   try {
     const bool found = iterator_->next(element);
-    if (found) {
-      for (const Leaf& leaf : element.leaves) add_mapped(leaf, mapped_);
-    }
+    if (found) add_mapped(element, mapped_);
     if (!found) --taken_;
     if (iteration_.seed_use->is_other_than_expected()) refuse_cache();
     return found;

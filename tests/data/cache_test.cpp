@@ -237,5 +237,18 @@ TEST_F(CacheTest, CombinedCachesAllDiffer) {
   for (const auto& [a, b, c, d] : *seen.begin()) EXPECT_EQ((std::set<float>{a, b, c, d}.size()), 4U);
 }
 
+// A cache that must move does not get the number of one with which it was combined before.
+TEST_F(CacheTest, CachesThatAreInSeveralGraphsDiffer) {
+  const auto cached = [] { return range(10).map([](int64_t) { return at::rand({1}).item<float>(); }).cache(); };
+  const auto a = cached();
+  const auto b = cached();
+  const auto c = cached();
+  const auto train = zip(a, b);
+  const auto other = zip(c, a);
+  for (const auto& pairs : {train, other}) {
+    for (const auto& [x, y] : pairs) EXPECT_NE(x, y) << pairs.str();
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::data

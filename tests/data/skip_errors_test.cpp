@@ -1,5 +1,8 @@
+#include <new>
+
 #include <gmock/gmock.h>
 
+#include "lockstep/base/error.h"
 #include "lockstep/data/transforms.h"
 #include "tests/data/pipelines.h"
 
@@ -47,6 +50,20 @@ TEST(SkipErrorsTest, BatchesOfElementsThatDoNotFit) {
   expect_exact(range(12).map([](int64_t i) { return i == 5 ? at::zeros({2, 2}) : at::zeros({1}); }).padded_batch(3));
 }
 
+TEST(SkipErrorsTest, BatchesOfVectorsThatDoNotFit) {
+  std::vector<at::Tensor> tensors;
+  std::vector<std::map<std::string, int64_t>> keyed;
+  for (int64_t i = 0; i < 12; ++i) {
+    tensors.push_back(at::full({i == 1 ? 3 : 2}, i, at::kLong));
+    keyed.push_back({{i == 1 ? "b" : "a", i}});
+  }
+  expect_exact(from_vector(tensors).batch(2));
+  expect_exact(from_vector(tensors).batch(2).repeat(2));
+  expect_exact(from_vector(tensors).batch(2).shuffle(3, {.seed = 1}));
+  expect_exact(from_vector(tensors).shuffle(3, {.seed = 1}).batch(4).unbatch());
+  expect_exact(from_vector(keyed).batch(2));
+}
+
 TEST(SkipErrorsTest, AllPartsOfABatchFail) {
   const auto batches = detail::node_of(failing(12, {1}).batch(4));
   EXPECT_THAT(all_of(detail::make_split(batches, 2)),
@@ -81,6 +98,54 @@ TEST(SkipErrorsTest, ShufflesOfOneSeedStayTogetherAfterAnError) {
     ++found;
   }
   EXPECT_EQ(found, 19);
+}
+
+// The first call does not make all elements of the buffer to throw one error.
+TEST(SkipErrorsTest, AShuffleGivesUpWhereTheFirstElementsFail) {
+  const auto calls = std::make_shared<std::atomic<int64_t>>(0);
+  const auto make = [&](int64_t n, int64_t first_sound) {
+    return range(n).map([=](int64_t i) {
+      ++*calls;
+      return i < first_sound ? throw std::runtime_error("bad element") : i;
+    });
+  };
+  const auto broken = make(1'000'000, 1'000'000).shuffle(1'000'000, {.seed = 1});
+  const std::string message = message_of([&] { broken.iterator().next(); });
+  EXPECT_NE(message.find("failed=64"), std::string::npos) << message;
+  EXPECT_NE(message.find("bad element"), std::string::npos) << message;
+  EXPECT_LE(*calls, 64);
+  EXPECT_THROW(broken.ignore_errors().iterator().next(), DataError) << "not the error of one element";
+  // Each element is an error, none is delivered out of order, and skips count the same.
+  const auto first_bad = make(100, 64).shuffle(80, {.seed = 1});
+  EXPECT_EQ(all_of(first_bad, 0, 200), Texts(100, "error"));
+  for (const int64_t skipped : {1, 30, 63, 64, 90, 100, 120}) {
+    const auto iterator = detail::node_of(first_bad)->iterator({});
+    EXPECT_EQ(iterator->skip(skipped), std::min<int64_t>(skipped, 100));
+    EXPECT_EQ(rest_of(*iterator, 200), Texts(static_cast<size_t>(std::max<int64_t>(100 - skipped, 0)), "error"));
+  }
+  // One sound element among the first ones is enough.
+  const auto sound = make(100, 63).shuffle(80, {.seed = 1});
+  const Texts all = all_of(sound, 0, 200);
+  EXPECT_EQ(std::count(all.begin(), all.end(), "error"), 63);
+  EXPECT_EQ(all.size(), 100U);
+  for (const int64_t skipped : {1, 30, 64, 90, 99}) {
+    const auto iterator = detail::node_of(sound)->iterator({});
+    EXPECT_EQ(iterator->skip(skipped), skipped);
+    EXPECT_EQ(rest_of(*iterator, 200), from(all, static_cast<size_t>(skipped)));
+  }
+}
+
+TEST(SkipErrorsTest, AShuffleThrowsAtOnceWhatIsNotOfAnElement) {
+  const auto calls = std::make_shared<std::atomic<int64_t>>(0);
+  const auto broken = range(100).map([calls](int64_t i) {
+    ++*calls;
+    return i == 5 ? throw std::bad_alloc() : i;
+  });
+  auto iterator = broken.shuffle(80, {.seed = 1}).iterator();
+  EXPECT_THROW(iterator.next(), std::bad_alloc);
+  EXPECT_EQ(*calls, 6);
+  for (int i = 1; i < 100; ++i) EXPECT_THROW(iterator.next(), std::bad_alloc);
+  EXPECT_FALSE(iterator.next());
 }
 
 TEST(SkipErrorsTest, TakeAndSkipOfAShuffleAreComplementary) {

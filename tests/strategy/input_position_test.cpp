@@ -1,7 +1,11 @@
 #include <atomic>
 #include <barrier>
+#include <filesystem>
+#include <fstream>
+#include <functional>
 #include <set>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -10,6 +14,7 @@
 #include "lockstep/lockstep.h"
 #include "lockstep/strategy/input/step_reader.h"
 #include "lockstep/strategy/strategy_impl.h"
+#include "tests/data/formats/temporary_folder.h"
 #include "tests/strategy/replicas.h"
 #include "tests/strategy/step_ids.h"
 
@@ -176,7 +181,8 @@ std::shared_ptr<const detail::DistributedInput> input_of_worker(const data::Node
                                .any_worker = std::move(any_worker),
                                .num_workers = 2,
                                .worker = worker,
-                               .order_is_global = order_is_global});
+                               .order_is_global = order_is_global,
+                               .reads_own_elements = !order_is_global});
 }
 
 /// The position of each worker after four calls. Elements of `fails` throw.
@@ -241,10 +247,140 @@ TEST_F(InputPositions, AfterErrorsHoldForTheirWorkerWhereWorkersReadDifferentEle
   const auto sound = positions_of_workers({}, false);
   EXPECT_EQ(sound[0], sound[1]) << "without errors one position is valid for all workers";
   EXPECT_EQ(restored_by(1, sound[0], {}, false), "restored");
-  // Workers that share a stream have the same errors.
-  const auto shared = positions_of_workers({2, 12}, true);
-  EXPECT_EQ(shared[0], shared[1]);
-  EXPECT_EQ(restored_by(1, shared[0], {2, 12}, true), "restored");
+}
+
+// The records of the step are in the mapped file. The error comes with the next step, as in a loop over the dataset.
+TEST_F(InputPositions, BytesOfAStepFromAFileThatWasCutAreAnError) {
+  const data::tests::TemporaryFolder folder;
+  const int64_t page = ::sysconf(_SC_PAGESIZE);
+  std::ofstream(folder / "fixed") << std::string(static_cast<size_t>(40 * page), 'x');
+  const auto records =
+      data::fixed_length_records(folder / "fixed", {.record_bytes = page, .access = data::FileAccess::Map})
+          .shuffle(100, {.seed = 1})
+          .batch(4);
+  const auto dataset = mirrored(2).distribute_dataset(records);
+  auto iterator = dataset.iterator();
+  iterator.get_next();
+  std::filesystem::resize_file(folder / "fixed", page);
+  const auto step = iterator.get_next();
+  int64_t sum = 0;
+  for (const auto& part : step) {
+    for (const data::Bytes& bytes : part) sum += std::count(bytes.view().begin(), bytes.view().end(), 'x');
+  }
+  EXPECT_LE(sum, page) << "all but one of the pages are zeros";
+  EXPECT_THROW(iterator.get_next(), DataError);
+  iterator.get_next();  // nothing was read of the step before
+}
+
+/// Runs two workers and returns what each says. Without a collective of one of them it would not return.
+std::vector<std::string> on_two_workers(const std::function<void(int64_t, const detail::AnyWorker&)>& run) {
+  TwoWorkers workers;
+  std::vector<std::string> messages(2, "no error");
+  std::vector<std::thread> threads;
+  for (int64_t worker = 0; worker < 2; ++worker) {
+    threads.emplace_back([&, worker] {
+      try {
+        run(worker, [&](uint8_t mine) { return workers.any(mine); });
+      } catch (const c10::Error& error) {
+        messages[static_cast<size_t>(worker)] = error.what_without_backtrace();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return messages;
+}
+
+TEST_F(InputPositions, AreRefusedByAllWorkersTogether) {
+  const auto positions = positions_of_workers({2}, false);
+  const auto messages = on_two_workers([&](int64_t worker, const detail::AnyWorker& any_worker) {
+    const auto own = data::range(10).map(
+        [](int64_t i) { return i == 2 ? throw std::runtime_error("bad element") : torch::full({1}, i); });
+    detail::StepIterator iterator(input_of_worker(data::detail::node_of(own), worker, any_worker, false), 0);
+    InputPosition of_first = InputPosition::parse(positions[0]);
+    of_first.pipeline.clear();
+    data::Epochs epochs;
+    iterator.restore(of_first, epochs);
+  });
+  EXPECT_NE(messages[0].find("another worker"), std::string::npos) << messages[0];
+  EXPECT_NE(messages[1].find("taken by worker 0, restored by worker 1"), std::string::npos) << messages[1];
+}
+
+// The cache of one worker is filled with another seed between the restore and the first step.
+TEST_F(InputPositions, AnotherCacheOfOneWorkerIsRefusedByAllAndAtEveryCall) {
+  const auto make = [] { return data::range(6).map([](int64_t) { return torch::rand({1}); }).cache(); };
+  torch::manual_seed(1);
+  const auto first = input_of_worker(data::detail::node_of(make()), 0, {}, true);
+  data::Epochs epochs;
+  std::vector<data::Element> elements;
+  detail::StepIterator filling(first, 0);
+  while (filling.next(elements)) {
+  }
+  InputPosition position = filling.position(epochs);
+  position.steps = 0;
+  std::vector<data::Dataset<at::Tensor>> datasets{make(), make()};
+  datasets[0].collect();
+  const auto messages = on_two_workers([&](int64_t worker, const detail::AnyWorker& any_worker) {
+    const auto& dataset = datasets[static_cast<size_t>(worker)];
+    detail::StepIterator iterator(input_of_worker(data::detail::node_of(dataset), worker, any_worker, true), 0);
+    data::Epochs own_epochs;
+    iterator.restore(position, own_epochs);
+    if (worker == 1) data::detail::node_of(dataset)->iterator({.seed = 2})->skip(7);
+    std::vector<data::Element> own;
+    for (int call = 0; call < 3; ++call) EXPECT_THROW(iterator.next(own), c10::ValueError);
+    iterator.next(own);
+  });
+  EXPECT_NE(messages[0].find("cache of another worker"), std::string::npos) << messages[0];
+  EXPECT_NE(messages[1].find("position of a cache of seed 1, cache of seed 2"), std::string::npos) << messages[1];
+}
+
+TEST_F(InputPositions, AfterErrorsHoldForAllWorkersThatReadTheSameElements) {
+  const auto failing = data::range(40).map(
+      [](int64_t i) { return i == 9 ? throw std::runtime_error("bad element") : torch::full({1}, i); });
+  const auto pipeline = [&](data::AutoShardPolicy policy, int64_t batch, int64_t worker) {
+    const auto batches = failing.batch(batch).with_options({.auto_shard_policy = policy});
+    return data::detail::worker_pipeline(data::detail::node_of(batches), {2, worker, 1});
+  };
+  EXPECT_FALSE(pipeline(data::AutoShardPolicy::Off, 4, 0).reads_own_elements);
+  EXPECT_FALSE(pipeline(data::AutoShardPolicy::Data, 5, 0).reads_own_elements);
+  EXPECT_TRUE(pipeline(data::AutoShardPolicy::Off, 5, 0).reads_own_elements) << "batches of 3 and 2 rows";
+  for (const auto policy : {data::AutoShardPolicy::Off, data::AutoShardPolicy::Data}) {
+    std::vector<std::string> positions(2);
+    std::vector<int> errors(2, 0);
+    const auto input = [&](int64_t worker, const detail::AnyWorker& any_worker) {
+      const auto own = pipeline(policy, 4, worker);
+      return std::make_shared<detail::DistributedInput>(
+          detail::DistributedInput{.pipelines = {{own.node, {c10::Device(c10::kCPU)}}},
+                                   .strategy = detail::default_strategy().shared_from_this(),
+                                   .any_worker = any_worker,
+                                   .num_workers = 2,
+                                   .worker = worker,
+                                   .order_is_global = own.order_is_global,
+                                   .reads_own_elements = own.reads_own_elements});
+    };
+    on_two_workers([&](int64_t worker, const detail::AnyWorker& any_worker) {
+      detail::StepIterator iterator(input(worker, any_worker), 0);
+      std::vector<data::Element> elements;
+      for (int steps = 0; steps < 7;) {
+        try {
+          EXPECT_TRUE(iterator.next(elements));
+          ++steps;
+        } catch (const std::runtime_error&) {
+          ++errors[static_cast<size_t>(worker)];
+        }
+      }
+      positions[static_cast<size_t>(worker)] = iterator.position(data::Epochs(1)).str();
+    });
+    EXPECT_EQ(positions[0], positions[1]);
+    EXPECT_EQ(errors, (std::vector<int>{1, 1}));
+    const auto messages = on_two_workers([&](int64_t worker, const detail::AnyWorker& any_worker) {
+      detail::StepIterator iterator(input(worker, any_worker), 0);
+      InputPosition of_first = InputPosition::parse(positions[0]);
+      of_first.pipeline.clear();
+      data::Epochs epochs;
+      iterator.restore(of_first, epochs);
+    });
+    EXPECT_EQ(messages, (std::vector<std::string>{"no error", "no error"}));
+  }
 }
 
 }  // namespace

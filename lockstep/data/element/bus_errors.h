@@ -12,9 +12,10 @@
 /// The system sends SIGBUS to the thread that reads.
 ///
 /// A handler, which is installed with the first mapping, puts a page of zeros there and notes the failure, and the
-/// thread goes on. Whoever has read mapped memory asks afterwards (`Buffer::check`), and throws. Where users read the
-/// memory of a writable mapping themselves nobody asks: the handler prints the file and the offset, and the process
-/// ends as it would without a handler. SIGBUS anywhere else goes to the handler that was there before.
+/// thread goes on. Whoever has read mapped memory asks afterwards (`Buffer::check`), and throws; iterators ask for the
+/// bytes of their last element, and nobody for bytes that a program keeps longer. Where users read the memory of a
+/// writable mapping themselves nobody asks: the handler prints the file and the offset, and the process ends as it
+/// would without a handler. SIGBUS anywhere else goes to the handler that was there before.
 namespace lockstep::data::detail {
 
 enum class OnBusError {

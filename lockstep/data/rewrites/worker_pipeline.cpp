@@ -25,12 +25,14 @@ const char* division_of(AutoShardPolicy policy) {
 WorkerPipeline cut_by_sizes(const Sharded& sharded, const InputWorker& worker) {
   const NodePtr& dataset = sharded.node;
   const bool one_worker = worker.num_workers == 1;
+  const bool reads_all = one_worker || sharded.policy == AutoShardPolicy::Off;
   const std::string division = one_worker ? "" : division_of(sharded.policy);
   const auto global_batch = global_batch_size(*dataset);
-  if (!global_batch) return {make_split(dataset, worker.num_replicas()), one_worker, division};
-  NodePtr pieces = make_rebatch(dataset, batch_sizes_for_worker(*global_batch, worker), {});
-  if (dataset->uniform_batch_size() == global_batch) return {std::move(pieces), one_worker, division};
-  return {std::move(pieces), one_worker, c10::str(".rebatch(", *global_batch, ")", division)};
+  if (!global_batch) return {make_split(dataset, worker.num_replicas()), one_worker, division, !reads_all};
+  const bool same_sizes = one_worker || *global_batch % worker.num_replicas() == 0;
+  const bool is_cut = dataset->uniform_batch_size() != global_batch;
+  return {make_rebatch(dataset, batch_sizes_for_worker(*global_batch, worker), {}), one_worker,
+          is_cut ? c10::str(".rebatch(", *global_batch, ")", division) : division, !reads_all || !same_sizes};
 }
 
 }  // namespace

@@ -19,6 +19,9 @@ struct WorkerPipeline {
   /// other than the last may be smaller; " divided by files" where several workers do not share one stream; otherwise
   /// empty.
   std::string cut = {};
+  /// Whether other workers read other elements in the same step: by files, by shard_hint, or the same stream in batches
+  /// of other sizes. Their errors differ, too.
+  bool reads_own_elements = false;
 };
 
 /// Internal: rewrites a dataset of global batches for one worker of several:

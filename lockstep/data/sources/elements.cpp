@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <mutex>
 
 #include "lockstep/data/element/private_memory.h"
 #include "lockstep/data/sources.h"
@@ -30,6 +31,17 @@ class ElementsIterator final : public NodeIterator {
   size_t next_ = 0;
 };
 
+/// What all elements have in common; nothing where they have other parts or keys.
+ElementSpec common_spec(const std::vector<Element>& elements) {
+  if (elements.empty()) return {};
+  ElementSpec spec = ElementSpec::of(elements.front());
+  for (const Element& element : elements) {
+    if (!same_layout(elements.front(), element)) return {};
+    spec = spec.meet(ElementSpec::of(element));
+  }
+  return spec;
+}
+
 class ElementsNode final : public Node {
  public:
   ElementsNode(Elements elements, const char* name) : Node({}), elements_(std::move(elements)), name_(name) {}
@@ -41,16 +53,16 @@ class ElementsNode final : public Node {
     return std::make_unique<ElementsIterator>(elements_);
   }
   ElementSpec spec() const override {
-    if (elements_->empty()) return {};
-    ElementSpec spec = ElementSpec::of(elements_->front());
-    for (const Element& element : *elements_) spec = spec.meet(ElementSpec::of(element));
-    return spec;
+    std::call_once(spec_once_, [&] { spec_ = common_spec(*elements_); });
+    return spec_;
   }
   Cardinality cardinality() const override { return Cardinality::exactly(static_cast<int64_t>(elements_->size())); }
 
  private:
   Elements elements_;
   const char* name_;
+  mutable std::once_flag spec_once_;
+  mutable ElementSpec spec_;
 };
 
 }  // namespace

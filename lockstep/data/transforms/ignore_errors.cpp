@@ -1,11 +1,11 @@
 #include <exception>
-#include <new>
 #include <string>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/data/transforms.h"
+#include "lockstep/data/transforms/element_errors.h"
 
 namespace lockstep::data::detail {
 namespace {
@@ -14,20 +14,6 @@ namespace {
 constexpr int64_t kLoggedErrors = 10;
 /// An input that only fails, such as a missing file that is read again and again, must not block its reader for ever.
 constexpr int64_t kErrorsInARow = 100'000;
-
-/// Whether an error says something about an element. Others are of the program, of the job or of the machine.
-bool is_of_an_element(const std::exception& error) {
-  return dynamic_cast<const InternalError*>(&error) == nullptr &&
-         dynamic_cast<const ContextError*>(&error) == nullptr &&
-         dynamic_cast<const CollectiveError*>(&error) == nullptr &&
-         dynamic_cast<const c10::OutOfMemoryError*>(&error) == nullptr &&
-         dynamic_cast<const std::bad_alloc*>(&error) == nullptr;
-}
-
-std::string text_of_error(const std::exception& error) {
-  const auto* own = dynamic_cast<const c10::Error*>(&error);
-  return own != nullptr ? own->what_without_backtrace() : error.what();
-}
 
 class IgnoreErrorsIterator final : public NodeIterator {
  public:

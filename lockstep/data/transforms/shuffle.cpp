@@ -9,6 +9,8 @@
 #include "lockstep/data/element/private_memory.h"
 #include "lockstep/data/transforms.h"
 #include "lockstep/data/transforms/element_counter.h"
+#include "lockstep/data/transforms/element_errors.h"
+#include "lockstep/data/transforms/sound_skip.h"
 
 namespace lockstep::data::detail {
 namespace {
@@ -16,15 +18,21 @@ namespace {
 /// A larger buffer is allocated only as elements arrive.
 constexpr int64_t kMaxReserved = 1 << 20;
 constexpr size_t kCacheLine = 64;
+/// Where so many elements fail before one does not, no more of them are made.
+constexpr int64_t kFirstErrors = 64;
 /// More elements than any program reads; sums of a few do not overflow.
 constexpr int64_t kNoEnd = std::numeric_limits<int64_t>::max() / 4;
 
 /// Fills the buffer, then draws a slot, returns its element and refills the slot; after the end of the input the last
 /// element moves to the slot instead. An element that fails has a slot, too; it is thrown when the slot is drawn.
+///
+/// Where the first elements all fail, or an error is not of an element, the whole dataset fails: each of its elements
+/// is this error, so that none is delivered out of order and the number stays the same.
 class ShuffleIterator final : public NodeIterator {
  public:
   ShuffleIterator(const NodePtr& input, int64_t buffer_size, uint64_t seed, const Iteration& iteration)
-      : input_(input->iterator(iteration)),
+      : node_(input),
+        input_(input->iterator(iteration)),
         counter_(input, iteration),
         capacity_(static_cast<size_t>(buffer_size)),
         random_(seed) {
@@ -33,8 +41,10 @@ class ShuffleIterator final : public NodeIterator {
   }
 
   bool next(Element& element) override {
-    top_up();
+    if (!failure_) top_up();
+    if (failure_) return fail();
     if (buffer_.empty()) return false;
+    ++drawn_;
     hole_ = random_.below(buffer_.size());
     has_hole_ = true;
     if (!errors_.empty()) throw_error(hole_);
@@ -45,12 +55,18 @@ class ShuffleIterator final : public NodeIterator {
 
   int64_t skip(int64_t count) override {
     if (count <= 0) return 0;
+    if (failure_) return skip_failed(count);
     const bool started = !buffer_.empty() || input_ended_;
     if (started && is_few(count, buffer_.size())) return NodeIterator::skip(count);
     const auto available = elements_left(count);
     if (!available) return NodeIterator::skip(count);
     if (!started && is_few(count, std::min(capacity_, static_cast<size_t>(*available)))) {
       return NodeIterator::skip(count);
+    }
+    if (!started) {
+      make_first();
+      if (failure_) return skip_failed(count);
+      return simulate(count, *available - taken_);
     }
     return simulate(count, *available);
   }
@@ -70,10 +86,52 @@ class ShuffleIterator final : public NodeIterator {
       move_last_to(hole_);
       has_hole_ = false;
     }
-    while (!input_ended_ && buffer_.size() < capacity_) {
-      buffer_.emplace_back();
-      if (!read(buffer_.size() - 1)) buffer_.pop_back();
-    }
+    while (may_add()) add_slot();
+  }
+
+  bool may_add() const { return !input_ended_ && !failure_ && buffer_.size() < capacity_; }
+
+  void add_slot() {
+    buffer_.emplace_back();
+    if (!read(buffer_.size() - 1)) buffer_.pop_back();
+    const bool only_errors = drawn_ == 0 && taken_ == static_cast<int64_t>(errors_.size());
+    if (only_errors && taken_ == kFirstErrors) give_up_on_first();
+  }
+
+  /// Before elements are skipped: makes the first ones up to one that does not fail, as `next` does.
+  void make_first() {
+    if (SkipScope::current() == Skipped::Sound || !may_fail(*node_)) return;
+    while (may_add() && errors_.size() == buffer_.size()) add_slot();
+  }
+
+  void give_up_on_first() {
+    const std::string first = text_of_error(errors_.at(0));
+    give_up(std::make_exception_ptr(lockstep::detail::make_error<DatasetError>(
+        {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+        c10::str("[shuffle] one of the first elements must not fail: failed=", kFirstErrors,
+                 ", dataset=", describe(*node_),
+                 "; put ignore_errors() before shuffle to leave them out; the first error: ", first))));
+  }
+
+  void give_up(std::exception_ptr failure) {
+    failure_ = std::move(failure);
+    buffer_.clear();
+    errors_.clear();
+    has_hole_ = false;
+  }
+
+  /// Throws for each element that the dataset would have had; false at the end.
+  bool fail() {
+    if (skip_failed(1) == 0) return false;
+    std::rethrow_exception(failure_);
+  }
+
+  int64_t skip_failed(int64_t count) {
+    const int64_t of_taken = std::min(count, taken_ - drawn_);
+    const int64_t of_input = of_taken < count ? input_->skip(count - of_taken) : 0;
+    taken_ += of_input;
+    drawn_ += of_taken + of_input;
+    return of_taken + of_input;
   }
 
   /// Moves the last element to a slot that has none.
@@ -114,8 +172,15 @@ class ShuffleIterator final : public NodeIterator {
       if (input_ended_) return false;
       release_excess(buffer_[slot]);
     } catch (...) {
+      ++taken_;
+      std::exception_ptr error = std::current_exception();
+      if (!is_of_an_element(error)) {
+        give_up(std::move(error));
+        return true;
+      }
       buffer_[slot].clear();
-      errors_[slot] = std::current_exception();
+      errors_[slot] = std::move(error);
+      return true;
     }
     ++taken_;
     return true;
@@ -151,6 +216,7 @@ class ShuffleIterator final : public NodeIterator {
       hole_ = random_.below(places.size());
       has_hole_ = true;
     }
+    drawn_ += skipped;
     fetch(places, read);
     return skipped;
   }
@@ -178,6 +244,7 @@ class ShuffleIterator final : public NodeIterator {
     for (const auto& [number, slot] : wanted) {
       skip_to(before + number);
       if (!this->read(slot)) fail_ended_early();
+      if (failure_) break;
     }
     skip_to(before + read);
   }
@@ -200,6 +267,7 @@ class ShuffleIterator final : public NodeIterator {
                    "they are read");
   }
 
+  NodePtr node_;
   std::unique_ptr<NodeIterator> input_;
   ElementCounter counter_;
   size_t capacity_;
@@ -211,8 +279,11 @@ class ShuffleIterator final : public NodeIterator {
   size_t hole_ = 0;
   bool has_hole_ = false;
   bool input_ended_ = false;
-  /// Elements that were read from the input.
+  /// Elements that were read from the input, and those of them that were returned, thrown or skipped.
   int64_t taken_ = 0;
+  int64_t drawn_ = 0;
+  /// What the whole dataset has failed with.
+  std::exception_ptr failure_;
 };
 
 class ShuffleNode final : public UnaryNode {

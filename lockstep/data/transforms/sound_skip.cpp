@@ -7,6 +7,13 @@ namespace {
 
 thread_local Skipped skipped_of_thread = Skipped::Unknown;
 
+/// Whether all elements have the same parts, shapes and dtypes, so that each fits into a batch of the others.
+bool has_one_form(const ElementSpec& spec) {
+  return spec.leaves && std::all_of(spec.leaves->begin(), spec.leaves->end(), [](const LeafSpec& leaf) {
+           return leaf.kind != LeafSpec::Kind::Tensor || (leaf.dtype && leaf.shape.is_static());
+         });
+}
+
 }  // namespace
 
 SkipScope::SkipScope(Skipped skipped) : before_(skipped_of_thread) { skipped_of_thread = skipped; }
@@ -16,7 +23,7 @@ Skipped SkipScope::current() { return skipped_of_thread; }
 bool may_fail(const Node& node) {
   switch (node.role()) {
     case Role::Source:
-      return !node.is_replayable() || !node.cardinality().is_known();
+      return !node.is_replayable() || !node.cardinality().is_known() || !has_one_form(node.spec());
     case Role::Shuffle:
     case Role::Shard:
     case Role::Trailing:

@@ -33,7 +33,8 @@ class SkipScope {
   Skipped before_;
 };
 
-/// Whether elements of the graph may fail. False for tables and ranges, also shuffled and sharded ones.
+/// Whether elements of the graph may fail, by themselves or because they do not fit into a batch of the others. False
+/// for tables and ranges, also shuffled and sharded ones.
 bool may_fail(const Node& node);
 
 /// Whether errors change the number of elements: the graph has batches of elements that may fail.

@@ -140,7 +140,8 @@ std::shared_ptr<const DistributedInput> distribute_node(const StrategyImpl& stra
                        .description = data::detail::describe(*dataset) + pipeline.cut,
                        .num_workers = worker.num_workers,
                        .worker = worker.index,
-                       .order_is_global = pipeline.order_is_global});
+                       .order_is_global = pipeline.order_is_global,
+                       .reads_own_elements = pipeline.reads_own_elements});
 }
 
 std::shared_ptr<const DistributedInput> distribute_from_function(
@@ -160,7 +161,8 @@ std::shared_ptr<const DistributedInput> distribute_from_function(
                                                                    .any_worker = strategy.any_worker(),
                                                                    .num_workers = worker.num_workers,
                                                                    .worker = worker.index,
-                                                                   .order_is_global = worker.num_workers == 1});
+                                                                   .order_is_global = worker.num_workers == 1,
+                                                                   .reads_own_elements = worker.num_workers > 1});
   const auto num_local = static_cast<int>(per_replica ? devices.size() : 1);
   for (int i = 0; i < num_local; ++i) {
     const InputContext context{.num_input_pipelines = static_cast<int>(worker.num_workers) * num_local,

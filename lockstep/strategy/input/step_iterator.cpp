@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <sstream>
 #include <thread>
 
@@ -7,6 +8,7 @@
 
 #include "lockstep/base/bounded_queue.h"
 #include "lockstep/base/error.h"
+#include "lockstep/data/element/mapped_buffers.h"
 #include "lockstep/data/transforms/sound_skip.h"
 #include "lockstep/device/placement.h"
 #include "lockstep/device/thread_share.h"
@@ -63,9 +65,11 @@ int64_t buffer_size_of(const InputOptions& options) {
 /// After this many steps without a complete one, EmptyBatch::Drop gives up: the dataset may have no end.
 constexpr int64_t kMostDropped = 1000;
 
-/// What workers tell each other at every step: whether there are data, and whether a call has thrown.
+/// What workers tell each other at every step: whether there are data, whether a call has thrown, and whether a cache
+/// holds other elements than those of the restored position.
 constexpr uint8_t kHasData = 1;
 constexpr uint8_t kHasFailed = 2;
+constexpr uint8_t kHasOtherCache = 4;
 
 /// Throws inside a replica: one replica cannot take the elements of all.
 void check_can_get_next(const StrategyImpl& strategy) {
@@ -75,6 +79,23 @@ void check_can_get_next(const StrategyImpl& strategy) {
   LOCKSTEP_CHECK_VALUE(frame->replica < 0 || current_position().kind == PositionKind::Update,
                        "[get_next] must be called from outside of the replicas, but was called inside replica ",
                        frame->replica, "; pass the element to them: strategy.run(fn, iterator.get_next())");
+}
+
+void check_position(const InputPosition& position, const DistributedInput& input) {
+  LOCKSTEP_CHECK_VALUE(
+      position.num_workers == input.num_workers || input.order_is_global,
+      "[restore] workers that read different files cannot continue with another number of workers: then ",
+      position.num_workers, ", now ", input.num_workers,
+      "; use AutoShardPolicy::Data for positions that hold for any number of workers");
+  LOCKSTEP_CHECK_VALUE(position.pipeline == input.description,
+                       "[restore] the position must be of the same dataset: position of ", position.pipeline,
+                       ", dataset ", input.description);
+  LOCKSTEP_CHECK_VALUE(
+      !position.details.worker || *position.details.worker == input.worker,
+      "[restore] steps have failed, and the workers read different elements, so that a position is valid only for the "
+      "worker that has taken it: taken by worker ",
+      *position.details.worker, ", restored by worker ", input.worker,
+      "; let each worker save and restore its own position, or use AutoShardPolicy::Data");
 }
 
 }  // namespace
@@ -122,6 +143,11 @@ class StepIterator::Feeder {
     step.step.elements.resize(uploaders_.size());
     return used(std::move(step));
   }
+
+  /// The files of the step that `StepIterator::next` has returned last.
+  data::detail::MappedBuffers mapped;
+  /// Whether a worker's cache holds other elements than those of the restored position.
+  bool has_other_cache = false;
 
  private:
   /// A thread is not worth a core if reads take less time than this on average. One slow read has little weight: the
@@ -235,18 +261,26 @@ StepIterator& StepIterator::operator=(StepIterator&&) noexcept = default;
 
 bool StepIterator::next(std::vector<data::Element>& elements) {
   check_can_get_next(*input_->strategy);
+  data::detail::check_mapped(feeder_->mapped);
+  if (feeder_->has_other_cache) refuse_cache();
   while (!ended_) {
     Step step = read_step();
-    if (iteration_.seed_use->is_other_than_expected()) refuse_cache();
-    const auto flags = static_cast<uint8_t>((step.has_data() ? kHasData : 0) | (failed_ > 0 ? kHasFailed : 0));
+    const bool has_other_cache = iteration_.seed_use->is_other_than_expected();
+    const auto flags = static_cast<uint8_t>((step.has_data() ? kHasData : 0) | (failed_ > 0 ? kHasFailed : 0) |
+                                            (has_other_cache ? kHasOtherCache : 0));
     const uint8_t of_any = of_any_worker(flags);
+    feeder_->has_other_cache = (of_any & kHasOtherCache) != 0;
+    if (feeder_->has_other_cache) refuse_cache();
     any_has_failed_ = any_has_failed_ || (of_any & kHasFailed) != 0;
     ended_ = (of_any & kHasData) == 0;
     if (ended_) break;
     ++steps_;
     if (!complete(step)) continue;
     elements.clear();
-    for (auto& element : step.elements) elements.push_back(*std::move(element));
+    for (auto& element : step.elements) {
+      data::detail::add_mapped(*element, feeder_->mapped);
+      elements.push_back(*std::move(element));
+    }
     delivered_ = true;
     return true;
   }
@@ -266,9 +300,12 @@ Step StepIterator::read_step() {
 
 uint8_t StepIterator::of_any_worker(uint8_t mine) const { return input_->any_worker ? input_->any_worker(mine) : mine; }
 
+// On all workers, at every later call, too: a worker that ends alone would be out of step with the others.
 void StepIterator::refuse_cache() {
-  ended_ = true;
   iteration_.seed_use->check();
+  LOCKSTEP_THROW(c10::ValueError,
+                 "[restore] the cache of another worker holds other elements than when the position was taken; see the "
+                 "error of that worker, and start the epoch anew on all workers");
 }
 
 bool StepIterator::complete(Step& step) {
@@ -302,7 +339,7 @@ void StepIterator::check_delivered() const {
 
 InputPosition StepIterator::position(const data::Epochs& epochs) const {
   const uint64_t next_epoch = epochs.next();
-  const bool is_of_worker = !input_->order_is_global && input_->num_workers > 1 && (any_has_failed_ || failed_ > 0);
+  const bool is_of_worker = input_->reads_own_elements && input_->num_workers > 1 && (any_has_failed_ || failed_ > 0);
   return {.epoch = iteration_.epoch,
           .steps = steps_,
           .num_workers = input_->num_workers,
@@ -315,25 +352,22 @@ InputPosition StepIterator::position(const data::Epochs& epochs) const {
                       .next_epoch = next_epoch == iteration_.epoch + 1 ? std::nullopt : std::optional(next_epoch)}};
 }
 
+// All workers make the same collectives and throw together, whatever fails on one of them.
 void StepIterator::restore(const InputPosition& position, data::Epochs& epochs) {
-  LOCKSTEP_CHECK_VALUE(
-      position.num_workers == input_->num_workers || input_->order_is_global,
-      "[restore] workers that read different files cannot continue with another number of workers: then ",
-      position.num_workers, ", now ", input_->num_workers,
-      "; use AutoShardPolicy::Data for positions that hold for any number of workers");
-  LOCKSTEP_CHECK_VALUE(position.pipeline == input_->description,
-                       "[restore] the position must be of the same dataset: position of ", position.pipeline,
-                       ", dataset ", input_->description);
-  LOCKSTEP_CHECK_VALUE(
-      !position.details.worker || *position.details.worker == input_->worker,
-      "[restore] steps have failed, and the workers read different elements, so that a position is valid only for the "
-      "worker that has taken it: taken by worker ",
-      *position.details.worker, ", restored by worker ", input_->worker,
-      "; let each worker save and restore its own position, or use AutoShardPolicy::Data");
   StepIterator restored(input_, position.epoch);
-  position.details.check_seeds(restored.iteration_);
-  restored.any_has_failed_ = position.details.worker.has_value();
-  restored.go_to(position);
+  std::exception_ptr error;
+  try {
+    check_position(position, *input_);
+    position.details.check_seeds(restored.iteration_);
+    restored.any_has_failed_ = position.details.worker.has_value();
+    restored.go_to(position);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  const bool any_failed = on_any_worker(error != nullptr);
+  if (error) std::rethrow_exception(error);
+  LOCKSTEP_CHECK_VALUE(!any_failed,
+                       "[restore] another worker could not restore its position; see the error of that worker");
   *this = std::move(restored);
   epochs.set_next(position.details.next_epoch.value_or(position.epoch + 1));
 }

@@ -90,7 +90,7 @@ bool StepReader::next(data::Element& element) {
   try {
     if (!iterator_->next(element)) return false;
   } catch (...) {
-    // A batch that fails is one error, not one of each part.
+    // A batch that fails is one error in each step that it would have fed, not one of each part.
     if (division_ == data::BatchDivision::Parts) iterator_->skip(static_cast<int64_t>(num_replicas_) - 1);
     throw;
   }

@@ -47,6 +47,8 @@ struct LOCKSTEP_API DistributedInput {
   int64_t worker = 0;
   /// Whether a position is valid for another number of workers, too.
   bool order_is_global = true;
+  /// Whether other workers read other elements in the same step, so that they have other errors.
+  bool reads_own_elements = false;
 
   int num_replicas() const;
 };

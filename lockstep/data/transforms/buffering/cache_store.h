@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -81,12 +82,34 @@ class CacheStores {
     is_used_ = true;
   }
 
+  /// Notes that both are in one graph and must have different numbers.
+  static void combine(const std::shared_ptr<CacheStores>& a, const std::shared_ptr<CacheStores>& b) {
+    a->add_combined(b);
+    b->add_combined(a);
+  }
+  /// The caches that must have other numbers.
+  std::vector<std::shared_ptr<CacheStores>> combined_with() const {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::shared_ptr<CacheStores>> alive;
+    for (const auto& each : combined_) {
+      if (auto cache = each.lock()) alive.push_back(std::move(cache));
+    }
+    return alive;
+  }
+
   /// What elements that were made from `seed` depend on.
   CacheSeed seed_of(uint64_t seed) const { return {.cache = checksum_, .branch = number(), .seed = seed}; }
 
  private:
+  void add_combined(const std::weak_ptr<CacheStores>& other) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(combined_, [](const auto& each) { return each.expired(); });
+    combined_.insert(other);
+  }
+
   mutable std::mutex mutex_;
   std::map<std::string, std::shared_ptr<CacheStore>> stores_;
+  std::set<std::weak_ptr<CacheStores>, std::owner_less<>> combined_;
   uint32_t checksum_;
   uint32_t number_ = 0;
   bool is_used_ = false;

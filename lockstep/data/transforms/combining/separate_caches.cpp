@@ -25,6 +25,24 @@ void add_numbers(const Caches& caches, bool only_used, std::set<uint32_t>& numbe
   }
 }
 
+/// Adds the numbers of the caches that `caches` were combined with, in this graph or in another one.
+void add_numbers_of_combined(const Caches& caches, std::set<uint32_t>& numbers) {
+  for (const auto& cache : caches) {
+    for (const auto& other : cache->combined_with()) {
+      // Those that move together keep their distances.
+      if (std::find(caches.begin(), caches.end(), other) == caches.end()) numbers.insert(other->number());
+    }
+  }
+}
+
+void note_combined(const Caches& caches, const Caches& others) {
+  for (const auto& cache : caches) {
+    for (const auto& other : others) {
+      if (cache != other) CacheStores::combine(cache, other);
+    }
+  }
+}
+
 }  // namespace
 
 void separate_caches(const std::vector<NodePtr>& inputs) {
@@ -42,9 +60,11 @@ void separate_caches(const std::vector<NodePtr>& inputs) {
     });
     if (!all_differ) {
       add_numbers(of_inputs[i], true, taken);
+      add_numbers_of_combined(of_inputs[i], taken);
       for (const auto& cache : of_inputs[i]) cache->add_to_number(*taken.rbegin() + 1);
     }
     add_numbers(of_inputs[i], false, earlier);
+    for (size_t before = 0; before < i; ++before) note_combined(of_inputs[before], of_inputs[i]);
   }
 }
 

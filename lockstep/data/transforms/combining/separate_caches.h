@@ -7,7 +7,7 @@
 namespace lockstep::data::detail {
 
 /// Internal: for the inputs of a node that combines datasets. Caches of different inputs get different numbers, so that
-/// what they store has other random numbers. Those that are in use keep theirs.
+/// what they store has other random numbers, also in graphs that were made before. Those that are in use keep theirs.
 void separate_caches(const std::vector<NodePtr>& inputs);
 
 }  // namespace lockstep::data::detail
