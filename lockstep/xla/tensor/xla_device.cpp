@@ -170,11 +170,11 @@ void XlaDevice::begin_run() {
   collectives_.clear();
   open_collectives_.clear();
   num_closed_calls_ = 0;
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  forget_written();  // also that of a run around this one: if this one fails, it is not undone
   if (run.load(std::memory_order_relaxed) != nullptr) return;
   run_number_.fetch_add(1, std::memory_order_relaxed);
-  const std::lock_guard<std::recursive_mutex> lock(mutex_);
   first_read_.clear();
-  forget_written();
 }
 
 std::string XlaDevice::first_read() const {
