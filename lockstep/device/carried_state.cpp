@@ -30,7 +30,8 @@ std::atomic<int> num_scopes{0};
 
 class CarriedInfo final : public c10::DebugInfoBase {
  public:
-  explicit CarriedInfo(const CarriedState& state) : state_(state), owner_(std::this_thread::get_id()) {}
+  explicit CarriedInfo(const CarriedState& state)
+      : state_(state), run_(run_of_thread()), owner_(std::this_thread::get_id()) {}
 
   /// A task of LibTorch's may outlive the scope.
   void end() { has_ended_.store(true, std::memory_order_release); }
@@ -39,19 +40,36 @@ class CarriedInfo final : public c10::DebugInfoBase {
     const bool is_for_others = !has_ended_.load(std::memory_order_acquire) && owner_ != std::this_thread::get_id();
     return is_for_others ? &state_ : nullptr;
   }
+  uint64_t run() const { return state() == nullptr ? 0 : run_.load(); }
 
  private:
   const CarriedState state_;
+  /// It may begin after the scope.
+  const std::atomic<uint64_t>& run_;
   const std::thread::id owner_;
   std::atomic<bool> has_ended_{false};
 };
 
+const CarriedInfo* carried_info() {
+  if (num_scopes.load(std::memory_order_relaxed) == 0) return nullptr;
+  return static_cast<const CarriedInfo*>(c10::ThreadLocalDebugInfo::get(kCarriedKind));
+}
+
 }  // namespace
 
 const CarriedState* carried_state() {
-  if (num_scopes.load(std::memory_order_relaxed) == 0) return nullptr;
-  const auto* info = static_cast<const CarriedInfo*>(c10::ThreadLocalDebugInfo::get(kCarriedKind));
+  const CarriedInfo* info = carried_info();
   return info == nullptr ? nullptr : info->state();
+}
+
+std::atomic<uint64_t>& run_of_thread() {
+  static thread_local std::atomic<uint64_t> run{0};
+  return run;
+}
+
+uint64_t carried_run() {
+  const CarriedInfo* info = carried_info();
+  return info == nullptr ? 0 : info->run();
 }
 
 struct CarriedStateScope::Guard {

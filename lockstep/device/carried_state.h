@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,8 +39,13 @@ struct CarriedState {
 /// state, and our state goes along with it. Functions that return state of the calling thread ask here if it has none.
 LOCKSTEP_API const CarriedState* carried_state();
 
-/// For as long as it lives, threads that LibTorch lets compute for the calling thread have `state`. What it points to
-/// must live as long.
+/// The number of the run on XLA devices in which the calling thread takes part; 0 for none.
+LOCKSTEP_API std::atomic<uint64_t>& run_of_thread();
+/// That of the thread that the calling thread computes for; 0 if it computes for itself.
+LOCKSTEP_API uint64_t carried_run();
+
+/// For as long as it lives, threads that LibTorch lets compute for the calling thread have `state`, and its run. What
+/// it points to must live as long.
 class LOCKSTEP_API CarriedStateScope {
  public:
   explicit CarriedStateScope(const CarriedState& state);

@@ -194,6 +194,32 @@ TEST_F(FailedRunTest, ARunInsideAMergeFunctionIsRolledBack) {
   }
 }
 
+TEST_F(FailedRunTest, AFailedRunInsideAMergeFunctionKeepsWhatTheOuterRunWrote) {
+  for (const int replicas : {1, 2}) {
+    const TPUStrategy strategy = make_strategy({replicas, 1});
+    auto scope = strategy.scope();
+    const Variable v(torch::ones({4}, kFailedRunDoubles), {.aggregation = VariableAggregation::OnlyFirstReplica});
+    const Variable other(torch::ones({4}, kFailedRunDoubles), {.aggregation = VariableAggregation::OnlyFirstReplica});
+    const auto write = [](const Variable& to, double value) {
+      to.value().detach().copy_(torch::full({4}, value, torch::TensorOptions(torch::kCPU).dtype(torch::kDouble)));
+    };
+    strategy.run([&] {
+      write(v, 5);
+      get_replica_context().merge_call([&](const Strategy& inner) {
+        EXPECT_THAT(error_text([&] {
+                      inner.run([&] {
+                        write(other, 9);
+                        throw std::runtime_error("on purpose");
+                      });
+                    }),
+                    HasSubstr("on purpose"));
+      });
+    });
+    for (const torch::Tensor& own : strategy.local_results(v)) EXPECT_EQ(own.cpu().sum().item<double>(), 20);
+    for (const torch::Tensor& own : strategy.local_results(other)) EXPECT_EQ(own.cpu().sum().item<double>(), 4);
+  }
+}
+
 TEST_F(FailedRunTest, WorkOutsideOfRunsThatFailsIsNotTriedAgain) {
   const TPUStrategy strategy = make_strategy({1, 1});
   const auto x = split_batch(strategy, torch::ones({4}, kFailedRunDoubles));

@@ -227,6 +227,37 @@ TEST_F(OffsetsTest, StepsWithLoopsThatChangeAreNamedOnce) {
   EXPECT_THAT(warnings.about_steps(), ElementsAre(AllOf(HasSubstr("as 8 different programs"), HasSubstr("aten::cos"))));
 }
 
+TEST_F(OffsetsTest, ProgramsOfOneRunAreNotNamed) {
+  const TPUStrategy strategy = make_strategy({1, 1});
+  Warnings warnings;
+  const auto step = [](torch::Tensor x) {
+    for (int i = 0; i < 30; ++i) x = x.sin();
+    for (int metric = 0; metric < 12; ++metric) {
+      torch::Tensor value = x;
+      for (int i = 0; i < metric; ++i) value = value.tanh();
+      EXPECT_LE(value.abs().max().item<double>(), 1);
+    }
+    return x.sum();
+  };
+  for (int run = 0; run < 3; ++run) strategy.run(step, table(24));
+  EXPECT_THAT(warnings.about_steps(), ElementsAre());
+}
+
+TEST_F(OffsetsTest, RunsThatReadValuesAndChangeAreNamed) {
+  const TPUStrategy strategy = make_strategy({1, 1});
+  Warnings warnings;
+  for (int turns = 1; turns < 12; ++turns) {
+    const auto step = [&](torch::Tensor x) {
+      for (int i = 0; i < 30; ++i) x = x.cos();
+      for (int i = 0; i < turns; ++i) x = x.tanh();
+      EXPECT_LE(x.abs().max().item<double>(), 1);
+      return x.exp().sum();
+    };
+    strategy.run(step, table(25));
+  }
+  EXPECT_THAT(warnings.about_steps(), ElementsAre(HasSubstr("as 8 different programs")));
+}
+
 TEST_F(OffsetsTest, DifferentStepsAreNotNamed) {
   const TPUStrategy strategy = make_strategy({1, 1});
   Warnings warnings;

@@ -119,6 +119,17 @@ TEST_F(ReplayArgumentsTest, WindowsOutOfRangeAreRefused) {
   expect_range(x, 17, [](const torch::Tensor& a, int64_t i) { return a.narrow(0, i, 6).unfold(0, 3, 1) * 2; });
 }
 
+TEST_F(ReplayArgumentsTest, SlicesMadeByAsStridedAreReplayed) {
+  const TPUStrategy strategy = make_strategy({1, 1});
+  const auto x = torch::randn({27}, kArgumentDoubles);
+  const auto part = [](const torch::Tensor& a, int64_t i) { return a.as_strided({3}, {1}, i) * 2; };
+  auto step = step_with_offset(strategy, x, part);
+  const int64_t replays = counters().replays;
+  EXPECT_TRUE(torch::equal(step(x, int64_t{24})[0].cpu(), part(x, 24)));
+  EXPECT_EQ(counters().replays, replays + 1) << step.why_not();
+  EXPECT_ANY_THROW(step(x, int64_t{25}));
+}
+
 TEST_F(ReplayArgumentsTest, OtherPositionsAreTraced) {
   const TPUStrategy strategy = make_strategy({1, 1});
   const auto x = torch::randn({4, 13}, kArgumentDoubles);
@@ -187,7 +198,15 @@ TEST_F(ReplayArgumentsTest, NumbersThatLibTorchChecksAreRefused) {
   const auto x = torch::ones({26}, kArgumentDoubles);
   auto dropout = strategy.pure([](const torch::Tensor& own, double p) { return torch::dropout(own, p, true); });
   for (const double p : {0.5, 0.1, 0.2, 0.3, 0.6, 0.4, 0.25, 0.15}) dropout(x, p);
+  ASSERT_TRUE(dropout.is_replayed()) << dropout.why_not();
+  int64_t replays = counters().replays;
+  const auto kept = dropout(x, 0.55)[0].cpu();
+  EXPECT_EQ(counters().replays, replays + 1) << dropout.why_not();
+  EXPECT_TRUE(torch::allclose(kept.masked_select(kept.ne(0)), torch::full({1}, 1 / 0.45, kArgumentDoubles)));
+  replays = counters().replays;
   EXPECT_ANY_THROW(dropout(x, 1.5));
+  EXPECT_ANY_THROW(dropout(x, -0.5));
+  EXPECT_EQ(counters().replays, replays);
 }
 
 TEST_F(ReplayArgumentsTest, NumbersThatTheProgramDoesNotUseAreStepsOfTheirOwn) {

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "lockstep/device/carried_state.h"
 #include "lockstep/lockstep.h"
 #include "lockstep/xla/counters.h"
 #include "lockstep/xla/lower/value_checks.h"
@@ -247,6 +248,7 @@ TEST_F(XlaThreadsTest, OthersMayDropTensorsThatAReplayedStepWouldWrite) {
     const std::lock_guard<std::mutex> lock(mutex);
     now.swap(kept);
   });
+  const int64_t replays = counters().replays;
   for (int round = 0; round < 60; ++round) {
     auto pure = strategy.pure([&](const torch::Tensor& own) {
       torch::Tensor outlives = tanh_of(own);
@@ -257,6 +259,63 @@ TEST_F(XlaThreadsTest, OthersMayDropTensorsThatAReplayedStepWouldWrite) {
     });
     for (int call = 0; call < 6; ++call) EXPECT_EQ(pure(x)[0].sum().item<double>(), 0);
   }
+  // A tensor that is dropped before the program is executed changes the program: not every round has replays.
+  EXPECT_GT(counters().replays, replays);
+}
+
+TEST_F(XlaThreadsTest, OthersMayReadTensorsThatAreSentOrPadded) {
+  for (const int partitions : {1, 2}) {
+    XlaDevice& device = partitions == 1 ? device_of({0}) : device_of({0, 1});
+    std::mutex mutex;
+    torch::Tensor shared = sent_directly(device, 1);
+    const auto present = [&] {
+      const std::lock_guard<std::mutex> lock(mutex);
+      return shared;
+    };
+    const Beside reads([&] {
+      const torch::Tensor own = present();
+      for (int i = 0; i < 4; ++i) EXPECT_EQ(to_cpu(own).sum().item<double>(), 6);
+    });
+    for (int round = 0; round < 400; ++round) {
+      torch::Tensor fresh = sent_directly(device, 1);
+      const Value value = storage_of(fresh)->value();
+      {
+        const std::lock_guard<std::mutex> lock(mutex);
+        shared = std::move(fresh);
+      }
+      ensure_uploaded(*value);
+      for (int turn = 0; turn < 4 && partitions == 1; ++turn) {
+        ensure_padded(*value, {4 + turn, 3});
+        if (turn % 2 == 0) ensure_uploaded(*value);
+      }
+    }
+  }
+}
+
+TEST_F(XlaThreadsTest, BackwardPassesOfOtherRunsDoNotBelongToARun) {
+  const TPUStrategy strategy = make_strategy({2, 1});
+  const auto x = split_batch(strategy, torch::ones({4, 3}, kThreadDoubles));
+  const auto elsewhere = torch::ones({2}, kThreadDoubles).to(device_of({3}).torch_device());
+  std::string error = "nothing was thrown";
+  // A replica of another strategy, whose backward pass LibTorch runs on a thread of its own.
+  const auto other_replica = [&](const torch::Tensor& own) {
+    const lockstep::detail::CarriedStateScope scope({});
+    const torch::Tensor leaf = elsewhere.detach().requires_grad_();
+    torch::Tensor sum = (leaf * 2).sum();
+    sum.register_hook([&](const torch::Tensor&) { own.exp(); });
+    try {
+      sum.backward();
+    } catch (const std::exception& caught) {
+      error = caught.what();
+    }
+  };
+  strategy.run(
+      [&](const torch::Tensor& own) {
+        if (get_replica_context().replica_id_in_sync_group() == 0) std::thread([&] { other_replica(own); }).join();
+        return own.sum();
+      },
+      x);
+  EXPECT_THAT(error, HasSubstr("a thread that is no replica"));
 }
 
 TEST_F(XlaThreadsTest, OthersMustNotCompute) {

@@ -2,6 +2,8 @@
 
 #include "lockstep/xla/lower/value_checks.h"
 
+#include <limits>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/embedding.h>
@@ -113,6 +115,41 @@ TEST_F(ValueChecksTest, ConstantsDividedByZeroDoNotEndTheProcess) {
           const bool is_checked = is_filled || checks == ValueChecks::All;
           EXPECT_THAT(error, HasSubstr(is_checked ? "must not be divided by zero" : "nothing was thrown"));
         }
+      }
+    }
+  }
+}
+
+/// Divides the least integer, as a constant that the compiler may compute or as an argument, by -1: by a number, and by
+/// tensors that the compiler may compute.
+template <class T>
+void divide_least(const TPUStrategy& strategy, int function, bool of_constant, int divisor) {
+  const T least = std::numeric_limits<T>::min();
+  const auto dtype = c10::CppTypeToScalarType<T>::value;
+  const auto result = strategy.run(
+      [&](const Tensor& in) {
+        const Tensor a = of_constant ? torch::full({2}, least, in.options()) : in;
+        const Tensor b = divisor == 1 ? torch::zeros({2}, in.options()) - 1 : torch::arange(2, in.options()) - 2;
+        const bool by_number = divisor == 0;
+        if (function == 0) return by_number ? a.remainder(-1) : a.remainder(b);
+        if (function == 1) return by_number ? torch::fmod(a, -1) : torch::fmod(a, b);
+        const char* const mode = function == 2 ? "floor" : "trunc";
+        return by_number ? torch::div(a, -1, mode) : torch::div(a, b, mode);
+      },
+      torch::full({2}, least, dtype));
+  const Tensor value = strategy.experimental_local_results(result)[0].cpu();
+  EXPECT_EQ(value[1].item<T>(), function < 2 ? T{0} : least);
+}
+
+TEST_F(ValueChecksTest, TheLeastIntegerDividedByMinusOneDoesNotEndTheProcess) {
+  const TPUStrategy strategy = make_strategy({1, 1});
+  for (int function = 0; function < 4; ++function) {
+    for (const bool of_constant : {true, false}) {
+      for (const int divisor : {0, 1, 2}) {
+        SCOPED_TRACE(c10::str("function ", function, ", constant ", of_constant, ", divisor ", divisor));
+        divide_least<int64_t>(strategy, function, of_constant, divisor);
+        divide_least<int32_t>(strategy, function, of_constant, divisor);
+        divide_least<int8_t>(strategy, function, of_constant, divisor);
       }
     }
   }

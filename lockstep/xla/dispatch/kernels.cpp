@@ -97,12 +97,28 @@ void view_dtype(const c10::OperatorHandle& op, Stack* stack) {
   finish(op, stack, view_of(self, self.sizes(), self.strides(), self.storage_offset()));
 }
 
+/// XLA would move elements outside of the storage to the nearest ones inside.
+void check_view(const at::Tensor& self, at::IntArrayRef size, at::IntArrayRef stride, int64_t offset) {
+  int64_t last = offset;
+  bool is_valid = size.size() == stride.size() && offset >= 0;
+  for (size_t i = 0; is_valid && i < size.size(); ++i) {
+    is_valid = size[i] >= 0 && stride[i] >= 0;
+    last += (size[i] - 1) * stride[i];
+  }
+  const int64_t elements = storage_of(self)->value()->numel();
+  is_valid = is_valid && (last < elements || c10::multiply_integers(size) == 0);
+  LOCKSTEP_CHECK_VALUE(is_valid, "[as_strided] the view does not lie in the memory of the tensor: size=", size,
+                       ", stride=", stride, ", storage_offset=", offset, ", elements=", elements);
+}
+
 void as_strided(const c10::OperatorHandle& op, Stack* stack) {
   const IValue* arguments = arguments_of(op, stack);
   const at::Tensor self = arguments[0].toTensor();
   const bool has_offset = op.schema().arguments().size() > 3 && !arguments[3].isNone();
   const int64_t offset = has_offset ? arguments[3].toInt() : self.storage_offset();
-  finish(op, stack, view_of(self, arguments[1].toIntVector(), arguments[2].toIntVector(), offset));
+  const std::vector<int64_t> size = arguments[1].toIntVector(), stride = arguments[2].toIntVector();
+  check_view(self, size, stride, offset);
+  finish(op, stack, view_of(self, size, stride, offset));
 }
 
 /// squeeze_, unsqueeze_, transpose_ and t_ end here: the tensor itself becomes another view.
@@ -111,6 +127,7 @@ void as_strided_in_place(const c10::OperatorHandle& op, Stack* stack) {
   const at::Tensor self = arguments[0].toTensor();
   const int64_t offset = arguments[3].isNone() ? self.storage_offset() : arguments[3].toInt();
   const std::vector<int64_t> size = arguments[1].toIntVector(), stride = arguments[2].toIntVector();
+  check_view(self, size, stride, offset);
   storage_of(self)->note_view(self, size, stride, offset);
   self.unsafeGetTensorImpl()->set_sizes_and_strides(size, stride);
   self.unsafeGetTensorImpl()->set_storage_offset(offset);

@@ -111,6 +111,20 @@ void Recompilations::sizes_changed(const Trace& trace, at::ArrayRef<XlaDevice*> 
   known.arguments = shapes;
 }
 
+/// Counts a run that was compiled as a new program of a step; from function `first_other` on it differs from the last.
+void Recompilations::count_run(Similar& step, uint64_t run, const std::vector<const char*>& functions,
+                               size_t first_other) {
+  if (run == step.run) return;
+  step.num_runs = run - step.run <= kMostRunsBetween ? step.num_runs + 1 : 1;
+  step.run = run;
+  if (step.num_runs != kManyPrograms || std::exchange(step.is_reported, true)) return;
+  LOCKSTEP_LOG(Warn) << "similar runs have been compiled as " << step.num_runs
+                     << " different programs: in the last one call " << first_other << " is "
+                     << function_at(functions, first_other) << ", and was " << function_at(step.functions, first_other)
+                     << "; each branch and each length of a loop on the host is a program: use torch::where, or "
+                        "loops of one length";
+}
+
 void Recompilations::operations_changed(at::ArrayRef<XlaDevice*> devices) {
   const std::vector<const char*>& functions = devices[0]->functions();
   if (devices[0]->run.load() == nullptr || functions.empty()) return;
@@ -120,17 +134,7 @@ void Recompilations::operations_changed(at::ArrayRef<XlaDevice*> devices) {
     const Common common = common_functions(functions, step->functions);
     if (2 * (common.first + common.last) <= std::max(functions.size(), step->functions.size())) continue;
     if (functions == step->functions) return;
-    const uint64_t run = devices[0]->run_number();
-    step->programs = run - step->run <= kMostRunsBetween ? step->programs + 1 : 1;
-    step->run = run;
-    if (step->programs == kManyPrograms && !std::exchange(step->is_reported, true)) {
-      LOCKSTEP_LOG(Warn) << "similar runs have been compiled as " << step->programs
-                         << " different programs: in the last one call " << common.first << " is "
-                         << function_at(functions, common.first) << ", and was "
-                         << function_at(step->functions, common.first)
-                         << "; each branch and each length of a loop on the host is a program: use torch::where, or "
-                            "loops of one length";
-    }
+    count_run(*step, devices[0]->run_number(), functions, common.first);
     step->functions = functions;
     similar_.splice(similar_.begin(), similar_, step);
     return;

@@ -28,18 +28,20 @@ class Recompilations {
   };
   void report(Known& known, const std::string& reason);
   /// For traces of other operations: runs that have mostly called the same functions are taken for one step with
-  /// branches or loops. Its eighth program in eight runs, or in every second one, is a warning, once.
+  /// branches or loops. If eight runs, or every second of sixteen, have compiled new programs of it, this is a warning,
+  /// once. The programs of one run count once: each read of a value ends one.
   void operations_changed(at::ArrayRef<XlaDevice*> devices);
 
   /// Programs of runs on the same devices that have called similar functions.
   struct Similar {
     uint64_t devices = 0;
     std::vector<const char*> functions;
-    /// The last run that was compiled, and the programs up to it without a gap.
+    /// The last run that was compiled, and the number of such runs up to it without a gap.
     uint64_t run = 0;
-    int programs = 1;
+    int num_runs = 1;
     bool is_reported = false;
   };
+  static void count_run(Similar& step, uint64_t run, const std::vector<const char*>& functions, size_t first_other);
 
   std::unordered_map<uint64_t, Known> known_;
   /// The last ones first.

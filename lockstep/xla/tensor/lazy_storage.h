@@ -16,7 +16,7 @@
 namespace lockstep::xla {
 
 /// The data of an argument: one buffer for each logical device, or a host tensor that is uploaded when its layout is
-/// known.
+/// known. One thread at a time replaces them, by `replace`. Others may read them at the same time, by BeingRead.
 struct DeviceData final : ArgumentData {
   explicit DeviceData(int device_index) : device_index(device_index) {}
 
@@ -29,6 +29,30 @@ struct DeviceData final : ArgumentData {
   std::string lost;
   /// Whether what is lost had never been computed: it was made in a run that failed.
   bool is_uncomputed = false;
+
+  /// Holds these buffers from now on, and no host tensor. Threads that read go on with the last ones.
+  void replace(std::vector<Buffer> now, Ints padded_shape);
+
+  /// Keeps what an argument holds for as long as it lives.
+  class BeingRead {
+   public:
+    explicit BeingRead(DeviceData& data);
+    ~BeingRead();
+    BeingRead(const BeingRead&) = delete;
+    BeingRead& operator=(const BeingRead&) = delete;
+
+    at::Tensor host;
+    at::ArrayRef<Buffer> buffers;
+    Shape padded;
+
+   private:
+    DeviceData& data_;
+  };
+
+ private:
+  /// How many threads read, and what they may read. Guarded by the lock of the device.
+  int num_readers_ = 0;
+  std::vector<std::vector<Buffer>> replaced_;
 };
 
 inline DeviceData& data_of(const Node& argument) { return static_cast<DeviceData&>(*argument.data); }
@@ -94,7 +118,8 @@ class LOCKSTEP_API LazyStorage final : public PendingStorage {
   /// Notes that a view of it was made of a tensor over it. Thread-safe.
   void note_view(const at::Tensor& of, Ints size, Ints stride, int64_t offset);
   /// The positions of the slices that led to a view, with units in elements; those that are not known are left out: the
-  /// view was made in a former run, by `as_strided`, or in two ways. Thread-safe.
+  /// view was made by `as_strided` where it is no slice, in two ways, or before a run that has made other views.
+  /// Thread-safe.
   Positions positions_of(Ints size, Ints stride, int64_t offset) const;
 
   /// A pointer that can be locked for as long as this object lives. Both under the lock of the device, which is held
@@ -143,7 +168,7 @@ LOCKSTEP_API Value upload(const at::Tensor& cpu, XlaDevice& device, LayoutPtr la
 /// Uploads the host tensor of an argument, if it has one. Its buffers then have the shape of the node.
 LOCKSTEP_API void ensure_uploaded(const Node& argument);
 /// Ensures that the buffers of an argument have this shape, at least that of the node in each dimension.
-void ensure_padded(const Node& argument, Ints shape);
+LOCKSTEP_API void ensure_padded(const Node& argument, Ints shape);
 /// Throws if the data of an argument is lost.
 void check_not_lost(const Node& argument);
 /// Whether the value of a lazy tensor is lost that had never been computed: it was made in a run that failed.

@@ -35,15 +35,31 @@ at::Tensor first_rows(const at::Tensor& padded, Ints shape) {
   return part;
 }
 
-/// Replaces the buffers by a host tensor of the node's shape.
-void take_to_host(const Node& argument) {
-  DeviceData& data = data_of(argument);
-  data.host = download(argument);
-  data.buffers.clear();
-  data.padded.clear();
+}  // namespace
+
+void DeviceData::replace(std::vector<Buffer> now, Ints padded_shape) {
+  at::Tensor last_host;  // released after the lock, as the buffers are
+  const std::lock_guard<std::recursive_mutex> lock(device_at(device_index).mutex());
+  last_host = std::move(host);
+  host = at::Tensor();
+  buffers.swap(now);
+  padded.assign(padded_shape.begin(), padded_shape.end());
+  if (num_readers_ > 0 && !now.empty()) replaced_.push_back(std::move(now));
 }
 
-}  // namespace
+DeviceData::BeingRead::BeingRead(DeviceData& data) : data_(data) {
+  const std::lock_guard<std::recursive_mutex> lock(device_at(data.device_index).mutex());
+  host = data.host;
+  buffers = data.buffers;
+  padded = data.padded;
+  ++data.num_readers_;
+}
+
+DeviceData::BeingRead::~BeingRead() {
+  std::vector<std::vector<Buffer>> free;
+  const std::lock_guard<std::recursive_mutex> lock(device_at(data_.device_index).mutex());
+  if (--data_.num_readers_ == 0) free.swap(data_.replaced_);
+}
 
 ElementType element_type(Dtype dtype) {
   switch (dtype) {
@@ -88,15 +104,17 @@ bool is_uncomputed(const at::Tensor& tensor) {
 void ensure_uploaded(const Node& argument) {
   check_not_lost(argument);
   DeviceData& data = data_of(argument);
-  if (!data.padded.empty() && Ints(data.padded) != Ints(argument.shape)) take_to_host(argument);
-  if (!data.host.defined()) return;
+  const bool is_exact = data.padded.empty() || Ints(data.padded) == Ints(argument.shape);
+  if (!data.host.defined() && is_exact) return;
+  const at::Tensor whole = data.host.defined() ? data.host : download(argument);
   const XlaDevice& device = device_at(data.device_index);
   const ElementType type = element_type(argument.dtype);
+  std::vector<Buffer> buffers;
   for (int i = 0; i < device.num_partitions(); ++i) {
-    const at::Tensor part = is_tiled(data.layout) ? tile_of(data.host, *data.layout, i).contiguous() : data.host;
-    data.buffers.push_back(client().upload(part.data_ptr(), type, part.sizes().vec(), device.plugin_devices()[i]));
+    const at::Tensor part = is_tiled(data.layout) ? tile_of(whole, *data.layout, i).contiguous() : whole;
+    buffers.push_back(client().upload(part.data_ptr(), type, part.sizes().vec(), device.plugin_devices()[i]));
   }
-  data.host = at::Tensor();
+  data.replace(std::move(buffers), {});
   count([](Counters& all) { ++all.uploads; });
 }
 
@@ -119,34 +137,35 @@ void ensure_padded(const Node& argument, Ints shape) {
       !data.host.defined() && (data.padded.empty() ? Ints(argument.shape) : Ints(data.padded)) == shape;
   if (is_padded) return;
   if (shape == Ints(argument.shape)) return ensure_uploaded(argument);
-  if (!data.host.defined()) take_to_host(argument);
-  const at::Tensor exact = data.host;
-  data.host = at::zeros(shape, exact.options());
-  first_rows(data.host, exact.sizes()).copy_(exact);
+  const at::Tensor exact = data.host.defined() ? data.host : download(argument);
+  const at::Tensor padded = at::zeros(shape, exact.options());
+  first_rows(padded, exact.sizes()).copy_(exact);
   const XlaDevice& device = device_at(data.device_index);
-  data.buffers.push_back(
-      client().upload(data.host.data_ptr(), element_type(argument.dtype), shape.vec(), device.plugin_devices()[0]));
-  data.host = at::Tensor();
-  data.padded.assign(shape.begin(), shape.end());
+  std::vector<Buffer> buffers;
+  buffers.push_back(
+      client().upload(padded.data_ptr(), element_type(argument.dtype), shape.vec(), device.plugin_devices()[0]));
+  data.replace(std::move(buffers), shape);
   count([](Counters& all) { ++all.uploads; });
 }
 
 namespace {
 
 at::Tensor copied_to_host(const Node& argument) {
-  const DeviceData& data = data_of(argument);
+  const DeviceData::BeingRead data(data_of(argument));
+  if (data.host.defined()) return data.host.clone();
+  const LayoutPtr layout = data_of(argument).layout;
   if (!data.padded.empty()) {
     const at::Tensor all = at::empty(data.padded, at::device(at::kCPU).dtype(argument.dtype));
     data.buffers[0].download(all.data_ptr(), all.nbytes());
     return first_rows(all, argument.shape).contiguous();
   }
   at::Tensor whole = at::empty(argument.shape, at::device(at::kCPU).dtype(argument.dtype));
-  if (!is_tiled(data.layout)) {
+  if (!is_tiled(layout)) {
     data.buffers[0].download(whole.data_ptr(), whole.nbytes());
     return whole;
   }
   for (size_t i = 0; i < data.buffers.size(); ++i) {
-    const at::Tensor target = tile_of(whole, *data.layout, static_cast<int>(i));
+    const at::Tensor target = tile_of(whole, *layout, static_cast<int>(i));
     const at::Tensor tile = at::empty(target.sizes(), whole.options());
     data.buffers[i].download(tile.data_ptr(), tile.nbytes());
     target.copy_(tile);
@@ -158,7 +177,6 @@ at::Tensor copied_to_host(const Node& argument) {
 
 at::Tensor download(const Node& argument) {
   check_not_lost(argument);
-  if (data_of(argument).host.defined()) return data_of(argument).host.clone();
   try {
     return copied_to_host(argument);
   } catch (const c10::Error& error) {

@@ -24,22 +24,21 @@ Registry& registry() {
   return registry;
 }
 
-thread_local uint64_t run_of_thread = 0;
 thread_local int user_function_depth = 0;
 
 }  // namespace
 
 bool is_backward_thread() { return torch::autograd::get_current_graph_task_exec_info() != nullptr; }
 
-RunThread::RunThread(uint64_t run) : before_(std::exchange(run_of_thread, run)) {}
+RunThread::RunThread(uint64_t run) : before_(lockstep::detail::run_of_thread().exchange(run)) {}
 
-RunThread::~RunThread() { run_of_thread = before_; }
+RunThread::~RunThread() { lockstep::detail::run_of_thread() = before_; }
 
-void RunThread::join(uint64_t run) { run_of_thread = run; }
+void RunThread::join(uint64_t run) { lockstep::detail::run_of_thread() = run; }
 
 bool RunThread::is_of(uint64_t run) {
-  if (run_of_thread == run) return true;
-  return is_backward_thread() && lockstep::detail::carried_state() != nullptr;
+  if (lockstep::detail::run_of_thread() == run) return true;
+  return is_backward_thread() && lockstep::detail::carried_run() == run;
 }
 
 InUserFunction::InUserFunction() { ++user_function_depth; }
@@ -170,11 +169,11 @@ void XlaDevice::begin_run() {
   collectives_.clear();
   open_collectives_.clear();
   num_closed_calls_ = 0;
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  forget_written();  // also that of a run around this one: if this one fails, it is not undone
   if (run.load(std::memory_order_relaxed) != nullptr) return;
   run_number_.fetch_add(1, std::memory_order_relaxed);
-  const std::lock_guard<std::recursive_mutex> lock(mutex_);
   first_read_.clear();
-  forget_written();
 }
 
 std::string XlaDevice::first_read() const {

@@ -63,9 +63,8 @@ struct CollectiveNote {
 };
 
 /// Marks the calling thread as one of a run for as long as it lives: it may compute with the tensors of the run's
-/// devices. Threads of LibTorch that compute a backward pass for a replica may, too. Other threads may only do what
-/// docs/tpu.md says
-/// ("Threads").
+/// devices. Threads of LibTorch that compute a backward pass for a thread of the run may, too. Other threads may only
+/// do what docs/tpu.md says ("Threads").
 class LOCKSTEP_API RunThread {
  public:
   explicit RunThread(uint64_t run);
