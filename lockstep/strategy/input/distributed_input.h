@@ -81,7 +81,7 @@ class LOCKSTEP_API StepIterator {
   bool on_any_worker(bool mine) const { return of_any_worker(mine ? 1 : 0) != 0; }
   /// Does what `InputOptions::empty` says about replicas without rows. Returns false if the step is dropped.
   bool complete(Step& step);
-  /// Ends the iteration, whose cache holds other elements than those of the restored position, and throws.
+  /// Throws, here and at every later call: the cache holds other elements than those of the restored position.
   void refuse_cache();
   /// Throws if all steps of the epoch were dropped.
   void check_delivered() const;
