@@ -1,5 +1,3 @@
-#include <atomic>
-#include <barrier>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -17,6 +15,7 @@
 #include "tests/data/formats/temporary_folder.h"
 #include "tests/strategy/replicas.h"
 #include "tests/strategy/step_ids.h"
+#include "tests/support/any_of_workers.h"
 
 namespace lockstep {
 namespace {
@@ -154,24 +153,6 @@ TEST_F(InputPositions, NameTheSeedOfWhatACacheHolds) {
   EXPECT_EQ(rest(again), expected);
 }
 
-/// Lets the threads of two workers join the bits that they have set, as a collective does between processes.
-class TwoWorkers {
- public:
-  uint8_t any(uint8_t mine) {
-    bits_ |= mine;
-    barrier_.arrive_and_wait();
-    const uint8_t result = bits_;
-    barrier_.arrive_and_wait();
-    bits_ = 0;
-    barrier_.arrive_and_wait();
-    return result;
-  }
-
- private:
-  std::barrier<> barrier_{2};
-  std::atomic<uint8_t> bits_ = 0;
-};
-
 /// A worker of two. Each reads its own half of the elements where the order is not global.
 std::shared_ptr<const detail::DistributedInput> input_of_worker(const data::NodePtr& node, int64_t worker,
                                                                 detail::AnyWorker any_worker, bool order_is_global) {
@@ -187,7 +168,7 @@ std::shared_ptr<const detail::DistributedInput> input_of_worker(const data::Node
 
 /// The position of each worker after four calls. Elements of `fails` throw.
 std::vector<std::string> positions_of_workers(const std::set<int64_t>& fails, bool order_is_global) {
-  TwoWorkers workers;
+  tests::AnyOfWorkers workers(2);
   std::vector<std::string> positions(2);
   std::vector<std::thread> threads;
   for (int64_t worker = 0; worker < 2; ++worker) {
@@ -274,7 +255,7 @@ TEST_F(InputPositions, BytesOfAStepFromAFileThatWasCutAreAnError) {
 
 /// Runs two workers and returns what each says. Without a collective of one of them it would not return.
 std::vector<std::string> on_two_workers(const std::function<void(int64_t, const detail::AnyWorker&)>& run) {
-  TwoWorkers workers;
+  tests::AnyOfWorkers workers(2);
   std::vector<std::string> messages(2, "no error");
   std::vector<std::thread> threads;
   for (int64_t worker = 0; worker < 2; ++worker) {

@@ -38,17 +38,15 @@ bool is_of_file(const at::Tensor& tensor) {
   return buffer->held_bytes() == 0;
 }
 
-void hold_file(const c10::intrusive_ptr<Buffer>& buffer, c10::SmallVectorImpl<c10::intrusive_ptr<Buffer>>& files) {
-  if (buffer && buffer->may_fail()) files.push_back(buffer);
-}
-
-void hold_files(const Leaf& leaf, c10::SmallVectorImpl<c10::intrusive_ptr<Buffer>>& files) {
+/// Calls `visit` with each buffer that the leaf points into.
+template <class Visit>
+void for_each_buffer(const Leaf& leaf, const Visit& visit) {
   if (const auto* row = leaf.as<Row>()) {
-    hold_file(row->buffer, files);
+    if (row->buffer) visit(row->buffer);
   } else if (const auto* bytes = leaf.as<Bytes>()) {
-    hold_file(bytes->buffer(), files);
+    if (bytes->buffer()) visit(bytes->buffer());
   } else if (const auto* list = leaf.as<LeafList>()) {
-    for (const Leaf& each : *list->leaves) hold_files(each, files);
+    for (const Leaf& each : *list->leaves) for_each_buffer(each, visit);
   }
 }
 
@@ -184,18 +182,16 @@ at::Tensor copied_tensor(const Leaf& leaf) {
 }
 
 void check_read(const Leaf& leaf) {
-  if (const auto* row = leaf.as<Row>()) {
-    if (row->buffer) row->buffer->check();
-  } else if (const auto* bytes = leaf.as<Bytes>()) {
-    if (bytes->buffer()) bytes->buffer()->check();
-  } else if (const auto* list = leaf.as<LeafList>()) {
-    for (const Leaf& each : *list->leaves) check_read(each);
-  }
+  for_each_buffer(leaf, [](const auto& buffer) { buffer->check(); });
 }
 
 MappedReads::MappedReads(const Element& element)
     : failed_(bus_error_count.load(std::memory_order_relaxed)), failed_on_thread_(bus_errors_of_thread()) {
-  for (const Leaf& leaf : element.leaves) hold_files(leaf, files_);
+  for (const Leaf& leaf : element.leaves) {
+    for_each_buffer(leaf, [&](const auto& buffer) {
+      if (buffer->may_fail()) files_.push_back(buffer);
+    });
+  }
   if (failed_ == 0) return;
   for (const auto& file : files_) file->check();
 }

@@ -90,9 +90,13 @@ class LOCKSTEP_API StepIterator {
   data::Iteration iteration_;
   /// Calls that have thrown, and all calls up to the last one that did.
   int64_t failed_ = 0;
+  int64_t calls_at_failure_ = 0;
   /// Whether calls have thrown on any worker, as far as it is known.
   bool any_has_failed_ = false;
-  int64_t calls_at_failure_ = 0;
+  /// Whether a worker's cache holds other elements than those of the restored position.
+  bool has_other_cache_ = false;
+  /// The mapped files of the step that `next` has returned last, whose bytes the program may have read since.
+  std::vector<c10::intrusive_ptr<data::Buffer>> mapped_;
   /// Steps that were read or skipped, dropped ones included.
   int64_t steps_ = 0;
   /// Whether `next` has returned a step.

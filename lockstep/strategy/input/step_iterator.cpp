@@ -144,11 +144,6 @@ class StepIterator::Feeder {
     return used(std::move(step));
   }
 
-  /// The files of the step that `StepIterator::next` has returned last.
-  data::detail::MappedBuffers mapped;
-  /// Whether a worker's cache holds other elements than those of the restored position.
-  bool has_other_cache = false;
-
  private:
   /// A thread is not worth a core if reads take less time than this on average. One slow read has little weight: the
   /// first one of an epoch fills the buffers of shuffles.
@@ -252,7 +247,8 @@ void StepIterator::start(uint64_t epoch) {
       {.epoch = epoch, .pin_memory = has_gpu(devices_of(*input_)), .seed = input_->strategy->seed_of_first_worker()});
   feeder_ = std::make_unique<Feeder>(*input_, iteration_);
   steps_ = failed_ = calls_at_failure_ = 0;
-  ended_ = delivered_ = any_has_failed_ = false;
+  ended_ = delivered_ = any_has_failed_ = has_other_cache_ = false;
+  mapped_.clear();
 }
 
 StepIterator::~StepIterator() = default;
@@ -261,16 +257,16 @@ StepIterator& StepIterator::operator=(StepIterator&&) noexcept = default;
 
 bool StepIterator::next(std::vector<data::Element>& elements) {
   check_can_get_next(*input_->strategy);
-  data::detail::check_mapped(feeder_->mapped);
-  if (feeder_->has_other_cache) refuse_cache();
+  data::detail::check_mapped(mapped_);
+  if (has_other_cache_) refuse_cache();
   while (!ended_) {
     Step step = read_step();
     const bool has_other_cache = iteration_.seed_use->is_other_than_expected();
     const auto flags = static_cast<uint8_t>((step.has_data() ? kHasData : 0) | (failed_ > 0 ? kHasFailed : 0) |
                                             (has_other_cache ? kHasOtherCache : 0));
     const uint8_t of_any = of_any_worker(flags);
-    feeder_->has_other_cache = (of_any & kHasOtherCache) != 0;
-    if (feeder_->has_other_cache) refuse_cache();
+    has_other_cache_ = (of_any & kHasOtherCache) != 0;
+    if (has_other_cache_) refuse_cache();
     any_has_failed_ = any_has_failed_ || (of_any & kHasFailed) != 0;
     ended_ = (of_any & kHasData) == 0;
     if (ended_) break;
@@ -278,7 +274,7 @@ bool StepIterator::next(std::vector<data::Element>& elements) {
     if (!complete(step)) continue;
     elements.clear();
     for (auto& element : step.elements) {
-      data::detail::add_mapped(*element, feeder_->mapped);
+      data::detail::add_mapped(*element, mapped_);
       elements.push_back(*std::move(element));
     }
     delivered_ = true;

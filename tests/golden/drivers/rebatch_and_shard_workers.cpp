@@ -1,5 +1,3 @@
-#include <atomic>
-#include <barrier>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -16,6 +14,7 @@
 #include "lockstep/strategy/strategy_impl.h"
 #include "tests/golden/drivers.h"
 #include "tests/golden/pipelines.h"
+#include "tests/support/any_of_workers.h"
 
 namespace lockstep::golden::drivers::rebatch_and_shard_workers {
 namespace {
@@ -69,34 +68,11 @@ Json streams(const Case& test_case) {
   });
 }
 
-/// Lets the threads of a group of workers join the bits that they have set, as a collective does between processes.
-class Agreement {
- public:
-  explicit Agreement(size_t num_workers) : barrier_(static_cast<ptrdiff_t>(num_workers)) {}
-
-  uint8_t any(uint8_t mine) {
-    bits_ |= mine;
-    barrier_.arrive_and_wait();
-    const uint8_t result = bits_;
-    barrier_.arrive_and_wait();
-    bits_ = 0;
-    barrier_.arrive_and_wait();
-    return result;
-  }
-
-  /// For a worker that has failed: the others go on without it.
-  void leave() { barrier_.arrive_and_drop(); }
-
- private:
-  std::barrier<> barrier_;
-  std::atomic<uint8_t> bits_ = 0;
-};
-
 /// All workers in one process: each thread iterates as one worker does.
 Json steps_of_workers(const Case& test_case) {
   const std::vector<InputWorker> workers = workers_of(test_case);
   const auto strategy = detail::default_strategy().shared_from_this();
-  Agreement agreement(workers.size());
+  tests::AnyOfWorkers agreement(workers.size());
   std::vector<Json> answers(workers.size());
   std::vector<std::exception_ptr> failures(workers.size());
   std::vector<std::thread> threads;
