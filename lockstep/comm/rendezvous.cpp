@@ -121,8 +121,9 @@ struct Rendezvous::State {
     uint64_t word = arrivals.load(std::memory_order_seq_cst);
     while ((word & kFailed) == 0 && word < target) {
       if (!arrivals.compare_exchange_weak(word, word | kFailed, std::memory_order_seq_cst)) continue;
-      set_cause(std::make_exception_ptr(std::runtime_error(cause)));
+      // Before the lock: sleepers that have it wait for this number.
       failed_at.store(word, std::memory_order_seq_cst);
+      set_cause(std::make_exception_ptr(std::runtime_error(cause)));
       wake_sleepers();
       return true;
     }
@@ -175,7 +176,9 @@ struct Rendezvous::State {
     return out.str();
   }
 
+  /// Whoever ends the round sets the cause, perhaps a moment after the others know of the end.
   std::string abort_reason() {
+    while (!aborted.load(std::memory_order_acquire)) relax_core();
     const std::lock_guard lock(mutex);
     return c10::str("the group was aborted (", message_of(abort_cause), ")");
   }

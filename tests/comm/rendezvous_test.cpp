@@ -253,6 +253,18 @@ TEST(RendezvousTest, RacingTimeoutsNeverSplitTheRanks) {
   RecordProperty("together", together);
 }
 
+// One sets the end while another one, which has the lock, looks at it.
+TEST(RendezvousTest, RacingTimeoutsOfSeveralRanksEnd) {
+  Rendezvous rendezvous(5);
+  for (int i = 0; i < 400; ++i) {
+    const auto errors = run_ranks(rendezvous, [&](int rank) {
+      if (rank == 0) std::this_thread::sleep_for(milliseconds(3));
+      meet(rendezvous, rank, {.operation = "test"}, milliseconds(1));
+    });
+    for (const auto& error : errors) EXPECT_THAT(message_of(error), HasSubstr("must"));
+  }
+}
+
 TEST(RendezvousTest, NestedCollectivesAreRefused) {
   Rendezvous rendezvous(2);
   const auto errors = run_within_a_second(rendezvous, [&](int rank) {
