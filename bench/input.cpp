@@ -10,7 +10,7 @@
 #include <torch/types.h>
 
 #include "bench/median.h"
-#include "lockstep/data/formats/records/crc32c.h"
+#include "lockstep/base/crc32c.h"
 #include "lockstep/data/formats/records/example_builder.h"
 #include "lockstep/data/formats/records/record_reader.h"
 #include "lockstep/data/formats/records/record_writer.h"

@@ -3,12 +3,12 @@
 set(formats "${PROJECT_SOURCE_DIR}/lockstep/data/formats")
 
 # The checksum's instruction: compiled in where the processor's family has it, asked for at run time.
-set(LOCKSTEP_CRC32C_SOURCE "${formats}/records/crc32c_no_hardware.cpp")
+set(LOCKSTEP_CRC32C_SOURCE "${PROJECT_SOURCE_DIR}/lockstep/base/crc32c_no_hardware.cpp")
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
-  set(LOCKSTEP_CRC32C_SOURCE "${formats}/records/crc32c_arm64.cpp")
+  set(LOCKSTEP_CRC32C_SOURCE "${PROJECT_SOURCE_DIR}/lockstep/base/crc32c_arm64.cpp")
   set(LOCKSTEP_CRC32C_OPTIONS -march=armv8-a+crc)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
-  set(LOCKSTEP_CRC32C_SOURCE "${formats}/records/crc32c_x86_64.cpp")
+  set(LOCKSTEP_CRC32C_SOURCE "${PROJECT_SOURCE_DIR}/lockstep/base/crc32c_x86_64.cpp")
   set(LOCKSTEP_CRC32C_OPTIONS -msse4.2)
 endif()
 set_source_files_properties("${LOCKSTEP_CRC32C_SOURCE}" PROPERTIES

@@ -1,7 +1,7 @@
 #include <cstring>
 #include <string>
 
-#include "lockstep/data/formats/records/crc32c.h"
+#include "lockstep/base/crc32c.h"
 #include "lockstep/data/formats/records/record_reader.h"
 #include "tests/fuzz/fuzz_input.h"
 
@@ -23,11 +23,11 @@ std::string with_record_checksums(std::string file) {
   while (file.size() - at >= 12) {
     uint64_t length = 0;
     std::memcpy(&length, &file[at], sizeof(length));
-    const uint32_t length_sum = masked_crc32c({&file[at], 8});
+    const uint32_t length_sum = lockstep::masked_crc32c({&file[at], 8});
     std::memcpy(&file[at + 8], &length_sum, sizeof(length_sum));
     const size_t rest = file.size() - at - 12;
     if (rest < 4 || length > rest - 4) break;
-    const uint32_t sum = masked_crc32c({&file[at] + 12, length});
+    const uint32_t sum = lockstep::masked_crc32c({&file[at] + 12, length});
     std::memcpy(&file[at] + 12 + length, &sum, sizeof(sum));
     at += 16 + length;
   }

@@ -1,4 +1,4 @@
-#include "lockstep/data/formats/records/crc32c.h"
+#include "lockstep/base/crc32c.h"
 
 #include <string>
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/formats/records/crc32c.h"
+#include "lockstep/base/crc32c.h"
 #include "lockstep/data/formats/stream/files.h"
 #include "lockstep/data/formats/stream/zlib_stream.h"
 

@@ -8,7 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/element/bus_errors.h"
 #include "lockstep/data/element/mapped_file.h"
-#include "lockstep/data/formats/records/crc32c.h"
+#include "lockstep/base/crc32c.h"
 #include "lockstep/data/formats/stream/files.h"
 #include "lockstep/data/transforms/buffering/cache_record.h"
 #include "lockstep/data/transforms/buffering/cache_store.h"

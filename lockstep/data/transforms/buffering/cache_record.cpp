@@ -5,7 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/element/bus_errors.h"
 #include "lockstep/data/element/private_memory.h"
-#include "lockstep/data/formats/records/crc32c.h"
+#include "lockstep/base/crc32c.h"
 
 namespace lockstep::data::detail {
 namespace {

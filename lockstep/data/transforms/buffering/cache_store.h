@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "lockstep/data/element/element.h"
-#include "lockstep/data/formats/records/crc32c.h"
+#include "lockstep/base/crc32c.h"
 #include "lockstep/data/node.h"
 
 /// Internal: the storage of a cache.

@@ -6,7 +6,7 @@
 #include <cstring>
 
 /// Algorithms for CRC-32C. A state is the checksum with all bits inverted.
-namespace lockstep::data::detail {
+namespace lockstep::detail {
 
 /// Returns the state after `size` more bytes.
 using Crc32cFunction = uint32_t (*)(uint32_t state, const char* data, size_t size);
@@ -88,4 +88,4 @@ uint32_t crc32c_by_streams(uint32_t state, const char* data, size_t size) {
   return state;
 }
 
-}  // namespace lockstep::data::detail
+}  // namespace lockstep::detail

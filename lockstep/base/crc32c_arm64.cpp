@@ -2,10 +2,10 @@
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 
-#include "lockstep/data/formats/records/crc32c_impl.h"
+#include "lockstep/base/crc32c_impl.h"
 
 // CMake compiles this file for processors with CRC instructions; the caller checks at run time.
-namespace lockstep::data::detail {
+namespace lockstep::detail {
 namespace {
 
 struct ArmStep {
@@ -19,4 +19,4 @@ Crc32cFunction crc32c_by_hardware() {
   return (::getauxval(AT_HWCAP) & HWCAP_CRC32) != 0 ? &crc32c_by_streams<ArmStep> : nullptr;
 }
 
-}  // namespace lockstep::data::detail
+}  // namespace lockstep::detail

@@ -1,11 +1,11 @@
-#include "lockstep/data/formats/records/crc32c.h"
+#include "lockstep/base/crc32c.h"
 
 #include <array>
 #include <bit>
 
-#include "lockstep/data/formats/records/crc32c_impl.h"
+#include "lockstep/base/crc32c_impl.h"
 
-namespace lockstep::data {
+namespace lockstep {
 namespace detail {
 namespace {
 
@@ -70,4 +70,4 @@ uint32_t masked_crc32c(std::string_view bytes) {
   return ((sum >> 15) | (sum << 17)) + kMaskDelta;
 }
 
-}  // namespace lockstep::data
+}  // namespace lockstep

@@ -1,9 +1,9 @@
 #include <nmmintrin.h>
 
-#include "lockstep/data/formats/records/crc32c_impl.h"
+#include "lockstep/base/crc32c_impl.h"
 
 // CMake compiles this file for processors with SSE 4.2; the caller checks at run time.
-namespace lockstep::data::detail {
+namespace lockstep::detail {
 namespace {
 
 struct SseStep {
@@ -15,4 +15,4 @@ struct SseStep {
 
 Crc32cFunction crc32c_by_hardware() { return __builtin_cpu_supports("sse4.2") ? &crc32c_by_streams<SseStep> : nullptr; }
 
-}  // namespace lockstep::data::detail
+}  // namespace lockstep::detail
