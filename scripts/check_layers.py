@@ -17,6 +17,7 @@ LEVELS = {
     "comm": 2,
     "data": 2,
     "value": 2,
+    "state": 2,
     "xla": 2,
     "cluster": 2,
     "strategy": 3,
