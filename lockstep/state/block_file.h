@@ -37,8 +37,14 @@ class LOCKSTEP_API BlockFile {
   void read(std::span<const Range> ranges) const;
   /// Reads and verifies the whole file.
   void verify() const;
+  /// Asks the system to read a part of the file in the background.
+  void will_need(int64_t offset, int64_t num_bytes) const;
 
  private:
+  void read_bytes(int64_t offset, std::span<const std::span<char>> targets) const;
+  uint32_t read_and_sum(int64_t offset, std::span<const std::span<char>> targets) const;
+  void read_block(int64_t block, std::span<const Range> ranges, std::vector<char>& unwanted) const;
+
   std::string path_;
   int descriptor_ = -1;
   int64_t size_ = 0;

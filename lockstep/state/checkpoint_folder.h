@@ -59,9 +59,9 @@ struct WriteOptions {
   bool direct = true;
 };
 
-/// Writes a part. Pieces of one tensor that follow each other in the list, in elements and in memory become one. A whole
-/// tensor has its name and shape in the file; another piece is a vector "name[begin:end]". DataError with path and
-/// reason where the system refuses (no space, no permission).
+/// Writes a part. Pieces of one tensor that follow each other in the list, in elements and in memory become one. A
+/// whole tensor has its name and shape in the file; another piece is a vector "name[begin:end]". DataError with path
+/// and reason where the system refuses (no space, no permission).
 LOCKSTEP_API PartIndex write_part(const std::string& path, const std::vector<SavedPiece>& pieces,
                                   const WriteOptions& options);
 
@@ -78,7 +78,8 @@ struct LOCKSTEP_API CheckpointInfo {
 };
 
 /// Writes index.json into a folder that has all parts and syncs both, where asked. ValueError where the pieces of a
-/// tensor do not cover it exactly once: the names are listed. `values` gives numbers and texts; its tensors are ignored.
+/// tensor do not cover it exactly once: the names are listed. `values` gives numbers and texts; its tensors are
+/// ignored.
 LOCKSTEP_API void write_index(const std::string& folder, CheckpointInfo info, const State& values,
                               const WriteOptions& options);
 

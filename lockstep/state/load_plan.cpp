@@ -28,6 +28,8 @@ LoadPlan::Part LoadPlan::Part::below(const std::string& child) const { return {*
 
 bool LoadPlan::Part::has(const std::string& name) const { return plan_->state_.has(full(name)); }
 
+const State::Value* LoadPlan::Part::find(const std::string& name) const { return plan_->state_.find(full(name)); }
+
 std::vector<std::string> LoadPlan::Part::names() const {
   std::vector<std::string> names;
   const std::string start = parent_.empty() ? "" : parent_ + ".";
@@ -59,13 +61,12 @@ const StateTensor* LoadPlan::Part::want_tensor(const std::string& name, at::Scal
   if (value == nullptr) return nullptr;
   const auto& tensor = std::get<StateTensor>(*value);
   if (sizes != nullptr && tensor.sizes != *sizes) {
-    unfitting(name, c10::str("shape ", shape_text(tensor.sizes), " in the state, ", shape_text(*sizes),
-                             " of the object"));
+    unfitting(name,
+              c10::str("shape ", shape_text(tensor.sizes), " in the state, ", shape_text(*sizes), " of the object"));
     return nullptr;
   }
   if (tensor.dtype != dtype) {
-    unfitting(name,
-              c10::str(dtype_name(tensor.dtype), " in the state, ", dtype_name(dtype), " of the object"));
+    unfitting(name, c10::str(dtype_name(tensor.dtype), " in the state, ", dtype_name(dtype), " of the object"));
     return nullptr;
   }
   return &tensor;
@@ -124,17 +125,30 @@ LoadResult LoadPlan::problems() const {
   return result;
 }
 
-LoadResult LoadPlan::execute(const LoadOptions& options) {
+LoadResult LoadPlan::check(const LoadOptions& options) const {
   LoadResult result = problems();
   LOCKSTEP_CHECK_VALUE(!options.strict || result.complete(),
                        "[load_state] the state must have all values of the objects, and no others; nothing was loaded:",
                        result.str(), "\n  load with {.strict = false} to take what fits");
+  return result;
+}
+
+void LoadPlan::read() {
   std::vector<TensorRead> reads;
   reads.reserve(reads_.size());
   for (const Read& read : reads_) reads.push_back({read.from, read.targets()});
   read_tensors(reads);
+}
+
+void LoadPlan::finish() {
   for (const auto& finish : finish_reads_) finish();
   for (const auto& finish : finish_) finish();
+}
+
+LoadResult LoadPlan::execute(const LoadOptions& options) {
+  LoadResult result = check(options);
+  read();
+  finish();
   return result;
 }
 

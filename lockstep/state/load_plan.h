@@ -28,6 +28,8 @@ class LOCKSTEP_API LoadPlan {
 
     Part below(const std::string& child) const;
     bool has(const std::string& name) const;
+    /// The value, which does not count as used; null where there is none.
+    const State::Value* find(const std::string& name) const;
     /// The names below this part, without its own.
     std::vector<std::string> names() const;
     /// The tensor, which counts as used; null where it is missing (counted) or of another kind, dtype or shape
@@ -66,6 +68,11 @@ class LOCKSTEP_API LoadPlan {
   /// `options.strict`. Then reads and calls what `after` was given. DataError where a file is damaged: objects may then
   /// hold a part of the new values.
   LoadResult execute(const LoadOptions& options);
+  /// The three steps of `execute`, between which workers can agree: checks what was planned, reads it, and calls what
+  /// `after` was given.
+  LoadResult check(const LoadOptions& options) const;
+  void read();
+  void finish();
   /// What would not be loaded.
   LoadResult problems() const;
 

@@ -1,36 +1,214 @@
 #include <algorithm>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/state/block_file.h"
 #include "lockstep/state/load_plan.h"
 
 namespace lockstep::detail {
 namespace {
 
-/// Copies what memory holds of [target.begin, target.end); returns the number of elements.
-int64_t copy_from_memory(const StateTensor& from, const StatePiece& target) {
-  int64_t copied = 0;
+/// Bytes of a file that one thread reads at a time: a multiple of the block.
+constexpr int64_t kTaskBytes = 4 * kBlockBytes;
+/// Host memory for values of other devices that is used at a time, unless one tensor needs more.
+constexpr int64_t kStagedBytes = int64_t{256} << 20;
+constexpr size_t kMostReaders = 4;
+
+struct ReadTask {
+  const BlockFile* file = nullptr;
+  std::vector<BlockFile::Range> ranges;
+};
+
+/// Files to be read, and what is copied to other devices afterwards.
+struct PendingReads {
+  std::map<const BlockFile*, std::vector<BlockFile::Range>> ranges;
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies;
+  int64_t staged_bytes = 0;
+};
+
+void check_target(const StateTensor& from, const StatePiece& target) {
+  LOCKSTEP_CHECK_VALUE(target.values.scalar_type() == from.dtype,
+                       "[State] values are read as they were stored: dtype=", from.dtype,
+                       ", dtype of the target=", target.values.scalar_type());
+  LOCKSTEP_CHECK_VALUE(target.begin >= 0 && target.end() <= from.numel(),
+                       "[State] elements to be read must be in the tensor: begin=", target.begin,
+                       ", end=", target.end(), ", elements=", from.numel());
+  LOCKSTEP_CHECK_VALUE(target.values.is_contiguous(), "[State] memory for elements must be contiguous");
+}
+
+void check_covered(const StateTensor& from, const StatePiece& target) {
+  std::vector<std::pair<int64_t, int64_t>> intervals;
+  const auto add = [&](int64_t begin, int64_t end) {
+    begin = std::max(begin, target.begin);
+    end = std::min(end, target.end());
+    if (begin < end) intervals.emplace_back(begin, end);
+  };
+  for (const StatePiece& piece : from.pieces) add(piece.begin, piece.end());
+  for (const StoredPiece& piece : from.stored) add(piece.begin, piece.end);
+  std::sort(intervals.begin(), intervals.end());
+  int64_t position = target.begin;
+  bool once = true;
+  for (const auto& [begin, end] : intervals) {
+    once = once && begin == position;
+    if (once) position = end;
+  }
+  LOCKSTEP_CHECK_VALUE(once && position == target.end(), "[State] ",
+                       from.gather ? "other workers hold a part of the tensor; all workers read it together: "
+                                   : "the pieces of a tensor must cover it once: ",
+                       "shape=", at::IntArrayRef(from.sizes), ", wrong from element ", position);
+}
+
+/// Copies what memory holds of [target.begin, target.end).
+void copy_from_memory(const StateTensor& from, const StatePiece& target) {
   for (const StatePiece& piece : from.pieces) {
     const int64_t begin = std::max(piece.begin, target.begin);
     const int64_t end = std::min(piece.end(), target.end());
     if (begin >= end) continue;
-    at::Tensor(target.values.view(-1).slice(0, begin - target.begin, end - target.begin))
-        .copy_(piece.values.view(-1).slice(0, begin - piece.begin, end - piece.begin));
-    copied += end - begin;
+    at::Tensor place = target.values.view(-1).slice(0, begin - target.begin, end - target.begin);
+    place.copy_(piece.values.reshape(-1).slice(0, begin - piece.begin, end - piece.begin));
   }
-  return copied;
+}
+
+void plan_from_files(const StateTensor& from, const StatePiece& target, PendingReads& pending) {
+  const auto element = static_cast<int64_t>(c10::elementSize(from.dtype));
+  for (const StoredPiece& piece : from.stored) {
+    const int64_t begin = std::max(piece.begin, target.begin);
+    const int64_t end = std::min(piece.end, target.end());
+    if (begin >= end) continue;
+    at::Tensor place = target.values.view(-1).slice(0, begin - target.begin, end - target.begin);
+    if (!place.device().is_cpu()) {
+      const auto options = at::device(at::kCPU).dtype(from.dtype).pinned_memory(place.device().is_cuda());
+      const at::Tensor staged = at::empty({end - begin}, options);
+      pending.copies.emplace_back(place, staged);
+      pending.staged_bytes += (end - begin) * element;
+      place = staged;
+    }
+    pending.ranges[piece.file.get()].push_back(
+        {piece.offset + (begin - piece.begin) * element,
+         {static_cast<char*>(place.data_ptr()), static_cast<size_t>((end - begin) * element)}});
+  }
+}
+
+/// Divides ranges of a file at the borders of tasks.
+void add_tasks(const BlockFile* file, const std::vector<BlockFile::Range>& ranges, std::vector<ReadTask>& tasks) {
+  int64_t current = -1;
+  for (const BlockFile::Range& range : ranges) {
+    for (size_t done = 0; done < range.target.size();) {
+      const int64_t offset = range.offset + static_cast<int64_t>(done);
+      if (offset / kTaskBytes != current) {
+        current = offset / kTaskBytes;
+        tasks.push_back({file, {}});
+      }
+      const auto left = static_cast<size_t>((current + 1) * kTaskBytes - offset);
+      const size_t count = std::min(range.target.size() - done, left);
+      tasks.back().ranges.push_back({offset, range.target.subspan(done, count)});
+      done += count;
+    }
+  }
+}
+
+std::vector<ReadTask> tasks_of(std::map<const BlockFile*, std::vector<BlockFile::Range>>& all) {
+  std::vector<ReadTask> tasks;
+  for (auto& [file, ranges] : all) {
+    std::stable_sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.offset < b.offset; });
+    // Bytes that are wanted more than once are read again, in another pass.
+    while (!ranges.empty()) {
+      std::vector<BlockFile::Range> now;
+      std::vector<BlockFile::Range> later;
+      int64_t position = 0;
+      for (const BlockFile::Range& range : ranges) {
+        const bool fits = range.offset >= position;
+        (fits ? now : later).push_back(range);
+        if (fits) position = range.offset + static_cast<int64_t>(range.target.size());
+      }
+      add_tasks(file, now, tasks);
+      ranges = std::move(later);
+    }
+  }
+  return tasks;
+}
+
+/// Threads take the next task each until none is left or one failed.
+class Readers {
+ public:
+  explicit Readers(std::vector<ReadTask> tasks) : tasks_(std::move(tasks)) {}
+
+  void run() {
+    const size_t most = std::clamp<size_t>(std::thread::hardware_concurrency(), 2, kMostReaders);
+    threads_ = std::min(most, tasks_.size());
+    std::vector<std::thread> others;
+    for (size_t i = 1; i < threads_; ++i) others.emplace_back([this] { work(); });
+    work();
+    for (std::thread& thread : others) thread.join();
+    if (failure_) LOCKSTEP_THROW(DataError, *failure_);
+  }
+
+ private:
+  void work() {
+    for (size_t i = next_++; i < tasks_.size() && !failed_; i = next_++) {
+      if (i + threads_ < tasks_.size()) announce(tasks_[i + threads_]);
+      try {
+        tasks_[i].file->read(tasks_[i].ranges);
+      } catch (const c10::Error& error) {
+        fail(error.what_without_backtrace());
+      } catch (const std::exception& error) {
+        fail(error.what());
+      }
+    }
+  }
+
+  static void announce(const ReadTask& task) {
+    const BlockFile::Range& last = task.ranges.back();
+    const int64_t begin = task.ranges.front().offset;
+    task.file->will_need(begin, last.offset + static_cast<int64_t>(last.target.size()) - begin);
+  }
+
+  void fail(const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = text;
+    failed_ = true;
+  }
+
+  std::vector<ReadTask> tasks_;
+  size_t threads_ = 1;
+  std::atomic<size_t> next_ = 0;
+  std::atomic<bool> failed_ = false;
+  std::mutex mutex_;
+  std::optional<std::string> failure_;
+};
+
+void finish_reads(PendingReads& pending) {
+  Readers(tasks_of(pending.ranges)).run();
+  for (auto& [target, staged] : pending.copies) target.copy_(staged);
+  pending = {};
 }
 
 }  // namespace
 
 void read_tensors(const std::vector<TensorRead>& reads) {
+  const c10::AutoGradMode no_gradient(false);
   for (const auto& [from, targets] : reads) {
     for (const StatePiece& target : targets) {
-      LOCKSTEP_CHECK_VALUE(copy_from_memory(*from, target) == target.values.numel(),
-                           "[State] other workers hold a part of the tensor");
+      check_target(*from, target);
+      check_covered(*from, target);
     }
   }
+  PendingReads pending;
+  for (const auto& [from, targets] : reads) {
+    for (const StatePiece& target : targets) {
+      copy_from_memory(*from, target);
+      plan_from_files(*from, target, pending);
+      if (pending.staged_bytes >= kStagedBytes) finish_reads(pending);
+    }
+  }
+  finish_reads(pending);
 }
 
 }  // namespace lockstep::detail

@@ -4,10 +4,7 @@
 #include <array>
 #include <sstream>
 
-#include <ATen/ATen.h>
-
 #include "lockstep/base/error.h"
-#include "lockstep/state/load_plan.h"
 
 namespace lockstep {
 namespace {
@@ -48,10 +45,6 @@ void print_list(std::ostream& out, const char* title, const std::vector<std::str
 
 }  // namespace
 
-StateTensor::StateTensor(const at::Tensor& values) : dtype(values.scalar_type()), sizes(values.sizes().vec()) {
-  pieces.push_back({0, values.detach().contiguous()});
-}
-
 int64_t StateTensor::numel() const {
   int64_t count = 1;
   for (const int64_t size : sizes) count *= size;
@@ -59,13 +52,6 @@ int64_t StateTensor::numel() const {
 }
 
 int64_t StateTensor::num_bytes() const { return numel() * static_cast<int64_t>(c10::elementSize(dtype)); }
-
-at::Tensor StateTensor::read() const {
-  if (gather) return gather();
-  at::Tensor whole = at::empty(sizes, at::device(at::kCPU).dtype(dtype));
-  detail::read_tensors({{this, {{0, whole.view(-1)}}}});
-  return whole;
-}
 
 void State::set(const std::string& name, Value value) {
   LOCKSTEP_CHECK_VALUE(!name.empty(), "[State] a value must have a name");

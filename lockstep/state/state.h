@@ -61,7 +61,8 @@ struct LOCKSTEP_API StateTensor {
   at::Tensor read() const;
 };
 
-/// A tree of names with values: tensors, numbers, texts. Names have their parents before them: "adam.first.weight.exp_avg".
+/// A tree of names with values: tensors, numbers, texts. Names have their parents before them:
+/// "adam.first.weight.exp_avg".
 ///
 ///     State state = optimizer.state();
 ///     for (const auto& [name, value] : state) ...
@@ -75,7 +76,16 @@ class LOCKSTEP_API State {
   void set(const std::string& name, Value value);
   void set(const std::string& name, const at::Tensor& tensor) { set(name, StateTensor(tensor)); }
   void set(const std::string& name, const char* text) { set(name, std::string(text)); }
-  void set(const std::string& name, int number) { set(name, int64_t{number}); }
+  void set(const std::string& name, double number) { set(name, Value(number)); }
+  template <std::integral T>
+    requires(sizeof(T) < sizeof(int64_t) || std::signed_integral<T>)
+  void set(const std::string& name, T number) {
+    if constexpr (std::same_as<T, bool>) {
+      set(name, Value(number));
+    } else {
+      set(name, Value(int64_t{number}));
+    }
+  }
   /// Adds all values of another state under `parent`.
   void add(const std::string& parent, const State& child);
 

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# The command on checkpoints: files become checkpoints and back, damage and differences are told by an exit status.
+#   checkpoint_command_test.sh LOCKSTEP FIXTURES
+set -euo pipefail
+
+lockstep=$1
+fixtures=$2
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+fail() {
+  echo "FAILED: $1" >&2
+  exit 1
+}
+expect() { # expect STATUS TEXT: the exit status of the command behind it, and a text in its output
+  local status=$1 text=$2 output found=0
+  shift 2
+  output=$("$@" 2>&1) || found=$?
+  [[ $found == "$status" ]] || fail "'$*' must end with $status, ended with $found: $output"
+  [[ $output == *"$text"* ]] || fail "'$*' must print '$text', printed: $output"
+}
+checkpoint() { "$lockstep" checkpoint "$@"; }
+
+weights=$fixtures/pytorch/nested.pt
+expect 0 'model.first.weight: float32 [3, 4], 48 bytes' checkpoint inspect "$weights"
+expect 0 '"to":"' checkpoint convert "$weights" "$folder/kept" --step 12 --json
+expect 0 'step 12,' checkpoint inspect "$folder/kept/step_0000000012"
+expect 0 '"epoch":3' checkpoint inspect --json "$folder/kept"
+expect 0 'have equal values' checkpoint diff "$weights" "$folder/kept"
+expect 1 'is there already' checkpoint convert "$weights" "$folder/kept" --step 12
+
+# To one file and back: the same bytes.
+expect 0 '' checkpoint convert "$folder/kept" "$folder/one.safetensors"
+expect 0 'have equal values' checkpoint diff "$folder/one.safetensors" "$folder/kept"
+expect 0 '' checkpoint convert "$folder/one.safetensors" "$folder/again"
+cmp "$folder/kept/step_0000000012/part_00000_of_00001.safetensors" \
+  "$folder/again/step_0000000012/part_00000_of_00001.safetensors" || fail "a checkpoint must survive the way to a file and back"
+
+# The latest of several; all are verified.
+expect 0 '' checkpoint convert "$fixtures/pytorch/state_dict.pt" "$folder/kept" --step 20
+expect 0 'step_0000000020 (the latest)' checkpoint inspect "$folder/kept"
+expect 0 'step 20, bytes' checkpoint verify "$folder/kept"
+
+expect 1 'name epoch, difference only in the second' checkpoint diff "$folder/kept" "$weights"
+expect 1 '"largest":' checkpoint diff --json "$fixtures/pytorch/optimizer_adam.pt" "$fixtures/pytorch/optimizer_adamw.pt"
+expect 0 'have equal values' checkpoint diff --tolerance 1e9 "$fixtures/pytorch/optimizer_sgd.pt" \
+  "$fixtures/pytorch/optimizer_sgd.pt"
+
+# Damage is named.
+part=$folder/kept/step_0000000012/part_00000_of_00001.safetensors
+printf 'X' | dd of="$part" bs=1 seek=5000 conv=notrunc status=none
+expect 1 'sound false, damage' checkpoint verify "$folder/kept"
+expect 1 'part_00000_of_00001.safetensors' checkpoint verify --json "$folder/kept/step_0000000012"
+expect 0 'sound true' checkpoint verify "$folder/kept/step_0000000020"
+truncate -s 100 "$part"
+expect 1 'as long as the index says' checkpoint inspect "$folder/kept/step_0000000012"
+rm "$folder/kept/step_0000000012/index.json"
+expect 1 'index.json' checkpoint verify "$folder/kept/step_0000000012"
+
+expect 1 'there is no such folder' checkpoint inspect "$folder/nothing"
+expect 1 'must be safetensors' checkpoint inspect "$fixtures/pytorch/expected.json"
+expect 106 'FOLDER' checkpoint inspect
+echo "checkpoint command: passed"
