@@ -10,8 +10,10 @@
 #include <sched.h>
 #include <thread>
 
+#include <ATen/ATen.h>
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
@@ -93,11 +95,25 @@ static void keep_freed_memory() {
   mallopt(M_TOP_PAD, kSpare);
 }
 
+/// oneMKL chooses the kernel of a vector function at its first call in a process. Two threads that make it at once may
+/// get one of low accuracy for that call (pytorch/pytorch#188792), so that the first step of replicas would differ from
+/// run to run. Here one thread makes it, before there are replicas.
+static void choose_vector_kernels() {
+  if (!at::hasMKL()) return;
+  const at::NoGradGuard no_grad;
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    const at::Tensor x = at::full({256}, 0.5, at::device(at::kCPU).dtype(dtype));
+    x.sqrt(), x.sin(), x.cos(), x.tan(), x.asin(), x.acos(), x.atan(), x.exp(), x.expm1(), x.log(), x.log10(), x.log2();
+    x.log1p(), x.tanh(), x.sinh(), x.cosh(), x.erf(), x.erfc(), x.erfinv(), x.lgamma(), x.trunc(), x.pow(0.3);
+  }
+}
+
 void apply_machine_defaults() {
   static const bool done = [] {
     if (env::flag("LOCKSTEP_KEEP_MEMORY")) keep_freed_memory();
     const auto asked = env::given("LOCKSTEP_ONEDNN");
     if (asked || detail::is_arm64()) at::globalContext().setUserEnabledMkldnn(asked && env::flag("LOCKSTEP_ONEDNN"));
+    choose_vector_kernels();
     return true;
   }();
   static_cast<void>(done);

@@ -34,18 +34,6 @@ CurrentJob& current_job() {
   return instance;
 }
 
-std::string job_token() {
-  if (const auto file = env::given("LOCKSTEP_JOB_TOKEN_FILE")) {
-    std::ifstream in(*file);
-    std::string token;
-    std::getline(in, token);
-    LOCKSTEP_CHECK_VALUE(!token.empty(), "[environment] the file must hold the job's token in its first line: ",
-                         "LOCKSTEP_JOB_TOKEN_FILE=", *file);
-    return token;
-  }
-  return env::text("LOCKSTEP_JOB_TOKEN");
-}
-
 /// Addresses and names of the workers that train together, in their order.
 comm::JobOptions describe(const ClusterResolver& resolver, const WorkerPlace& place) {
   const ClusterSpec cluster = resolver.cluster_spec();
@@ -125,7 +113,33 @@ bool cores_overlap(const std::string& some, const std::string& others) {
 
 }  // namespace
 
+std::string job_token() {
+  if (const auto file = env::given("LOCKSTEP_JOB_TOKEN_FILE")) {
+    std::ifstream in(*file);
+    std::string token;
+    std::getline(in, token);
+    LOCKSTEP_CHECK_VALUE(!token.empty(), "[environment] the file must hold the job's token in its first line: ",
+                         "LOCKSTEP_JOB_TOKEN_FILE=", *file);
+    return token;
+  }
+  return env::text("LOCKSTEP_JOB_TOKEN");
+}
+
 Workers::~Workers() = default;
+
+std::optional<comm::JobFailure> Workers::last_failure() {
+  CurrentJob& current = current_job();
+  const std::lock_guard lock(current.mutex);
+  const comm::JobFailure* const failure = current.job ? current.job->failure() : nullptr;
+  return failure == nullptr ? std::nullopt : std::optional(*failure);
+}
+
+void Workers::leave_job() {
+  CurrentJob& current = current_job();
+  const std::lock_guard lock(current.mutex);
+  current.job.reset();
+  current.monitor.reset();
+}
 
 std::shared_ptr<Workers> Workers::join(const ClusterResolver& resolver, int replicas_per_worker, std::vector<int> gpus,
                                        const CommunicationOptions& options) {

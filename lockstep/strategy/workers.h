@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,9 @@ class ClusterResolver;
 
 namespace detail {
 
+/// Internal: the secret of the job that the environment gives; empty: there is none.
+LOCKSTEP_API std::string job_token();
+
 /// Internal: the workers of a cluster, as seen by a strategy of this process.
 ///
 /// All strategies of a process share one job. The first strategy joins it; after a failure, the next strategy joins a
@@ -34,6 +38,12 @@ class LOCKSTEP_API Workers {
   static std::shared_ptr<Workers> join(const ClusterResolver& resolver, int replicas_per_worker, std::vector<int> gpus,
                                        const CommunicationOptions& options);
   ~Workers();
+
+  /// The failure of the job that this process has joined last; nothing where it has not failed, and where the last
+  /// attempt to join one was in vain.
+  static std::optional<comm::JobFailure> last_failure();
+  /// Leaves the job that this process has joined last, as soon as no strategy uses it.
+  static void leave_job();
 
   int index() const { return job_->worker(); }
   int count() const { return job_->num_workers(); }

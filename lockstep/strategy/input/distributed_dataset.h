@@ -8,7 +8,9 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/sources.h"
+#include "lockstep/state/state.h"
 #include "lockstep/strategy/input/distributed_input.h"
+#include "lockstep/strategy/input/input_progress.h"
 #include "lockstep/value/regroup.h"
 
 namespace lockstep {
@@ -24,9 +26,12 @@ using InputPosition = detail::InputPosition;
 template <class T>
 class DistributedIterator {
  public:
-  /// `epochs` counts the epochs that all iterators of a dataset have started.
-  DistributedIterator(std::shared_ptr<const detail::DistributedInput> input, std::shared_ptr<data::Epochs> epochs)
-      : input_(std::move(input)), epochs_(std::move(epochs)), steps_(input_, next_epoch()) {}
+  /// Starts an epoch, or continues a restored one.
+  DistributedIterator(std::shared_ptr<const detail::DistributedInput> input,
+                      std::shared_ptr<detail::InputProgress> progress)
+      : input_(std::move(input)), progress_(std::move(progress)), steps_(progress_->start()) {}
+  DistributedIterator(DistributedIterator&&) noexcept = default;
+  DistributedIterator& operator=(DistributedIterator&&) noexcept = default;
 
   /// Returns the next step's batches as distributed values. Throws EndOfData at the end.
   regrouped_t<T> get_next() {
@@ -37,33 +42,40 @@ class DistributedIterator {
 
   /// Returns the next step's batches, or nothing at the end.
   std::optional<regrouped_t<T>> get_next_as_optional() {
-    if (!steps_.next(elements_)) return std::nullopt;
+    progress_->before_next(steps_);
+    if (!steps_->next(elements_)) return std::nullopt;
     std::vector<T> parts;
     for (data::Element& element : elements_) parts.push_back(data::detail::decode<T>(element));
     return regroup(parts, parts.size() > 1 ? Wrap::Always : Wrap::WhereDifferent);
   }
 
   /// Starts the next epoch, with another random order.
-  void initialize() { steps_ = detail::StepIterator(input_, next_epoch()); }
+  void initialize() { progress_->start_again(steps_); }
 
   /// The spec of each replica's batch, as `DistributedDataset::element_spec`.
   PerReplica<data::ElementSpec> element_spec() const { return detail::distributed_spec(*input_); }
 
   /// Returns the position of the iterator, for a checkpoint.
-  InputPosition position() const { return steps_.position(*epochs_); }
+  InputPosition position() const { return steps_->position(progress_->epochs()); }
 
   /// Moves to a position of an iterator of the same dataset. The position is valid for another number of replicas, and
   /// for another number of workers unless workers read files of their own. Later epochs continue from its epoch. If
   /// steps have failed, those up to the last failure are read again. Throws ValueError for a position of another
   /// dataset or another seed.
-  void restore(const InputPosition& position) { steps_.restore(position, *epochs_); }
+  void restore(const InputPosition& position) { progress_->restore(*steps_, position); }
+
+  /// The position as state, and back. ValueError where workers have different positions.
+  State state() const {
+    State state;
+    state.set("position", detail::position_text(position()));
+    return state;
+  }
+  void load_state(const State& state) { restore(InputPosition::parse(state.text("position"))); }
 
  private:
-  uint64_t next_epoch() { return detail::start_epoch(*input_, *epochs_); }
-
   std::shared_ptr<const detail::DistributedInput> input_;
-  std::shared_ptr<data::Epochs> epochs_;
-  detail::StepIterator steps_;
+  std::shared_ptr<detail::InputProgress> progress_;
+  std::shared_ptr<detail::StepIterator> steps_;
   std::vector<data::Element> elements_;
 };
 
@@ -76,20 +88,28 @@ class DistributedIterator {
 /// }
 /// ```
 ///
+/// With a Checkpoint the loop is `for (int64_t epoch = train.epoch(); epoch < 10; ++epoch)`: after a restore the next
+/// loop continues where the saved one was, without the batches that it had seen, and the loops after it are the next
+/// epochs. A save inside of a loop's body counts the batch in hand as seen; of several loops at once it saves the one
+/// that was started last.
+///
 /// A cheap handle; every loop over it is another epoch, also where the program distributes a dataset anew for every
 /// epoch: epochs are those of the dataset's sources. Elements have the dataset's structure, with a PerReplica value
 /// for each tensor; with one replica they have the tensors themselves.
 template <class T>
 class DistributedDataset {
  public:
-  explicit DistributedDataset(std::shared_ptr<const detail::DistributedInput> input)
-      : input_(std::move(input)), epochs_(detail::epochs_of(*input_)) {}
+  explicit DistributedDataset(const std::shared_ptr<const detail::DistributedInput>& input)
+      : DistributedDataset(input, detail::epochs_of(*input)) {}
   /// `epochs` counts the epochs that all datasets with this counter have started.
   DistributedDataset(std::shared_ptr<const detail::DistributedInput> input, std::shared_ptr<data::Epochs> epochs)
-      : input_(std::move(input)), epochs_(std::move(epochs)) {}
+      : input_(std::move(input)), progress_(std::make_shared<detail::InputProgress>(input_, std::move(epochs))) {}
 
-  /// Starts an epoch.
-  DistributedIterator<T> iterator() const { return DistributedIterator<T>(input_, epochs_); }
+  /// Starts an epoch, or continues a restored one.
+  DistributedIterator<T> iterator() const { return DistributedIterator<T>(input_, progress_); }
+
+  /// The number of the epoch that the next loop reads: the loops so far, those before a restore included.
+  int64_t epoch() const { return progress_->epoch(); }
 
   class Range {
    public:
@@ -124,9 +144,18 @@ class DistributedDataset {
   /// The number of steps of an epoch, if it is known.
   data::Cardinality cardinality() const { return detail::num_steps(*input_); }
 
+  /// The epoch and the position in it, and back: the next loop continues there. ValueError for another dataset. Every
+  /// worker calls them.
+  State state() const { return progress_->state(); }
+  LoadResult load_state(const State& state, const LoadOptions& options = {}) const {
+    return progress_->load_state(state, options);
+  }
+  /// Internal: for checkpoints.
+  std::shared_ptr<detail::StateObject> state_object() const { return progress_->state_object(); }
+
  private:
   std::shared_ptr<const detail::DistributedInput> input_;
-  std::shared_ptr<data::Epochs> epochs_;
+  std::shared_ptr<detail::InputProgress> progress_;
 };
 
 namespace detail {

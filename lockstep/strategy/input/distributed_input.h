@@ -44,6 +44,9 @@ struct LOCKSTEP_API InputPosition {
   friend bool operator==(const InputPosition&, const InputPosition&) = default;
 };
 
+/// Throws ValueError unless the position is of the input's dataset and holds for its workers.
+LOCKSTEP_API void check_position(const InputPosition& position, const DistributedInput& input);
+
 /// Returns the counter of epochs of the input's datasets.
 LOCKSTEP_API std::shared_ptr<data::Epochs> epochs_of(const DistributedInput& input);
 /// Starts an epoch and returns its number, the same on all workers: a collective.
@@ -59,6 +62,9 @@ class LOCKSTEP_API StepIterator {
 
   /// Puts the elements of all local replicas into `elements`, or returns false at the end, on all workers together.
   bool next(std::vector<data::Element>& elements);
+
+  /// Whether `next` has returned false.
+  bool has_ended() const { return ended_; }
 
   /// `epochs` is the counter of the iterator's dataset.
   InputPosition position(const data::Epochs& epochs) const;

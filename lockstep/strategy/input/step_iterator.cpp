@@ -81,23 +81,6 @@ void check_can_get_next(const StrategyImpl& strategy) {
                        frame->replica, "; pass the element to them: strategy.run(fn, iterator.get_next())");
 }
 
-void check_position(const InputPosition& position, const DistributedInput& input) {
-  LOCKSTEP_CHECK_VALUE(
-      position.num_workers == input.num_workers || input.order_is_global,
-      "[restore] workers that read different files cannot continue with another number of workers: then ",
-      position.num_workers, ", now ", input.num_workers,
-      "; use AutoShardPolicy::Data for positions that hold for any number of workers");
-  LOCKSTEP_CHECK_VALUE(position.pipeline == input.description,
-                       "[restore] the position must be of the same dataset: position of ", position.pipeline,
-                       ", dataset ", input.description);
-  LOCKSTEP_CHECK_VALUE(
-      !position.details.worker || *position.details.worker == input.worker,
-      "[restore] steps have failed, and the workers read different elements, so that a position is valid only for the "
-      "worker that has taken it: taken by worker ",
-      *position.details.worker, ", restored by worker ", input.worker,
-      "; let each worker save and restore its own position, or use AutoShardPolicy::Data");
-}
-
 }  // namespace
 
 /// Reads steps and starts their uploads. For accelerators it prefetches on a thread of its own. For replicas on the CPU
@@ -391,6 +374,23 @@ void StepIterator::go_to(const InputPosition& position) {
                        ", dataset has ", steps_);
   steps_ = position.steps;
   delivered_ = position.steps > 0 && input_->options.empty == EmptyBatch::Drop;
+}
+
+void check_position(const InputPosition& position, const DistributedInput& input) {
+  LOCKSTEP_CHECK_VALUE(
+      position.num_workers == input.num_workers || input.order_is_global,
+      "[restore] workers that read different files cannot continue with another number of workers: then ",
+      position.num_workers, ", now ", input.num_workers,
+      "; use AutoShardPolicy::Data for positions that hold for any number of workers");
+  LOCKSTEP_CHECK_VALUE(position.pipeline == input.description,
+                       "[restore] the position must be of the same dataset: position of ", position.pipeline,
+                       ", dataset ", input.description);
+  LOCKSTEP_CHECK_VALUE(
+      !position.details.worker || *position.details.worker == input.worker,
+      "[restore] steps have failed, and the workers read different elements, so that a position is valid only for the "
+      "worker that has taken it: taken by worker ",
+      *position.details.worker, ", restored by worker ", input.worker,
+      "; let each worker save and restore its own position, or use AutoShardPolicy::Data");
 }
 
 std::string InputPosition::str() const {

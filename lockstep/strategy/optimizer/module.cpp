@@ -12,6 +12,7 @@
 #include "lockstep/strategy/optimizer/module_options.h"
 #include "lockstep/strategy/optimizer/module_writes.h"
 #include "lockstep/strategy/optimizer/stored_parameter_writes.h"
+#include "lockstep/strategy/state/copy_tensors.h"
 #include "lockstep/strategy/strategy_impl.h"
 #include "lockstep/strategy/variable/central_tensor.h"
 
@@ -297,6 +298,33 @@ void ModuleReplicas::load(torch::serialize::InputArchive& archive) {
 void ModuleReplicas::synchronize() {
   if (state_->changes) state_->changes->check_structure();
   state_->carry_changes();
+}
+
+void ModuleReplicas::check_structure() const {
+  if (state_->changes) state_->changes->check_structure();
+}
+
+void ModuleReplicas::take_loaded() {
+  for (const CentralTensor& stored : state_->central) stored.refresh_all();
+  if (state_->changes) state_->changes->leave_unchanged();
+  state_->carry_changes();
+  std::vector<at::Tensor> written;
+  std::vector<TensorCopy> copies;
+  for (const auto& module : state_->modules) {
+    std::vector<at::Tensor> all = distinct(module->parameters());
+    const size_t num_central = state_->central.size();
+    const std::vector<at::Tensor> buffers = distinct(module->buffers());
+    all.insert(all.end(), buffers.begin(), buffers.end());
+    for (size_t i = num_central; i < all.size() && module != state_->modules[0]; ++i) {
+      copies.push_back({written[i], all[i]});
+    }
+    written.insert(written.end(), all.begin(), all.end());
+  }
+  copy_tensors(copies);
+  for (const CentralTensor& stored : state_->central) written.push_back(stored.stored());
+  bump_versions(written);
+  if (state_->buffers) state_->buffers->set_all_equal();
+  set_unchanged();
 }
 
 void ModuleReplicas::set_unchanged() {

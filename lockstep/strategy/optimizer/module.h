@@ -51,6 +51,11 @@ class LOCKSTEP_API ModuleReplicas {
   void synchronize();
   /// Takes the present state of the first replica as one that the others have.
   void set_unchanged();
+  /// Throws if the first replica got other parameters or buffers.
+  void check_structure() const;
+  /// New values were written into the first replica, or what is stored once, alike on all workers: copies them to the
+  /// other replicas.
+  void take_loaded();
 
  private:
   struct State;

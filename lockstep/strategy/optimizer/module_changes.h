@@ -39,6 +39,8 @@ class ModuleChanges {
   void set_unchanged();
   /// The next `carry` carries everything: writes through `tensor.data()` cannot be recognized.
   void carry_all_next() { carries_all_ = true; }
+  /// The next `carry` carries only what it recognizes as changed: all replicas get the other values in another way.
+  void leave_unchanged() { carries_all_ = false; }
   /// Buffers for which `keeps_own(buffer)` is true are carried only where a change is recognized. Buffers are numbered
   /// in the order of `distinct(named_buffers())`.
   void set_keeps_own(std::function<bool(size_t)> keeps_own) { keeps_own_ = std::move(keeps_own); }

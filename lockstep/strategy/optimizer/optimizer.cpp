@@ -20,7 +20,7 @@ void throw_step_of_front() {
 void throw_saving_of_front(const char* operation) {
   LOCKSTEP_THROW(c10::NotImplementedError, "[optimizer] cannot ", operation,
                  " the state through LibTorch's optimizer: ",
-                 "it is divided among the replicas; save the parameters of the module, torch::save(model, file)");
+                 "it is divided among the replicas; save optimizer.state() by a Checkpoint");
 }
 
 namespace {

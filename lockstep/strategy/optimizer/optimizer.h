@@ -21,6 +21,7 @@
 #include "lockstep/strategy/optimizer/module.h"
 #include "lockstep/strategy/optimizer/optimizer_core.h"
 #include "lockstep/strategy/optimizer/optimizer_front.h"
+#include "lockstep/strategy/state/state_of.h"
 #include "lockstep/strategy/variable/variable.h"
 
 namespace lockstep {
@@ -106,17 +107,35 @@ class Optimizer {
   /// Sets the learning rate of all parameter groups.
   void set_lr(double lr) const { core_->set_lr(lr); }
 
+  /// Returns what the optimizer keeps, by the names of its parameters: "first.weight.exp_avg", and the options of its
+  /// parameter groups: "group.0.lr". Tensors are whole, however replicas and workers divide them. Where workers share
+  /// memory, all of them call it.
+  State state() const { return detail::state_of_object(*state_object()); }
+  /// Replaces all of it; state of any strategy and any number of replicas and workers. A parameter without values is as
+  /// before its first update. Every worker calls it. Errors are those of `load_state(module, ...)`.
+  LoadResult load_state(const State& state, const LoadOptions& options = {}) const {
+    return detail::load_object(*state_object(), state, options);
+  }
+
   detail::OptimizerCore& core() const { return *core_; }
+  /// Internal: for checkpoints.
+  std::shared_ptr<detail::StateObject> state_object() const { return core_->state_object(); }
 
  private:
   std::shared_ptr<detail::OptimizerCore> core_;
 };
 
-/// Deleted: the state of an optimizer is divided among the replicas. Save the parameters: `torch::save(model, file)`.
+/// Do not compile: the state of an optimizer is divided among the replicas.
 template <class O>
-torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive&, const Optimizer<O>&) = delete;
+torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& archive, const Optimizer<O>& /*saved*/) {
+  static_assert(sizeof(O) == 0, "torch::save cannot save an optimizer: save optimizer.state() by a Checkpoint");
+  return archive;
+}
 template <class O>
-torch::serialize::InputArchive& operator>>(torch::serialize::InputArchive&, const Optimizer<O>&) = delete;
+torch::serialize::InputArchive& operator>>(torch::serialize::InputArchive& archive, const Optimizer<O>& /*loaded*/) {
+  static_assert(sizeof(O) == 0, "torch::load cannot load an optimizer: load optimizer.state() by a Checkpoint");
+  return archive;
+}
 
 namespace detail {
 

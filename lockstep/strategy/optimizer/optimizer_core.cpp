@@ -1,7 +1,6 @@
 #include "lockstep/strategy/optimizer/optimizer_core.h"
 
 #include <algorithm>
-#include <atomic>
 
 #include <ATen/ATen.h>
 #include <c10/util/ScopeExit.h>
@@ -15,11 +14,9 @@
 #include "lockstep/strategy/optimizer/exchange/gradient_weight.h"
 #include "lockstep/strategy/optimizer/exchange/make_exchange.h"
 #include "lockstep/strategy/optimizer/mean_loss.h"
-#include "lockstep/strategy/optimizer/optimizer_replica.h"
+#include "lockstep/strategy/optimizer/optimizer_core_state.h"
 #include "lockstep/strategy/optimizer/parameter_writes.h"
-#include "lockstep/strategy/optimizer/replica_check.h"
 #include "lockstep/strategy/optimizer/update/device_optimizer.h"
-#include "lockstep/strategy/optimizer/update/planned_parameters.h"
 #include "lockstep/strategy/replay/used_graphs.h"
 #include "lockstep/strategy/run_replicas.h"
 #include "lockstep/strategy/strategy_impl.h"
@@ -56,64 +53,7 @@ std::vector<size_t> group_of_each_parameter(const OptimizerCore::Groups& groups)
 
 }  // namespace
 
-struct OptimizerCore::State final : RunObserver {
-  const std::shared_ptr<StrategyImpl> strategy;
-  const std::vector<std::shared_ptr<UpdateObserver>> modules;
-  const std::vector<CentralTensor> central;
-  const std::vector<ReplicaParameters> tensors;
-  ReplicaCheck check;
-  const OptimizerPrototype prototype;
-  const size_t num_groups;
-  /// Whether the optimizer can update rows alone.
-  const bool rows_known;
-  const bool elementwise;
-  const Gradients gradients;
-  /// Whether several replicas could change the learning rates.
-  const bool checks_rates;
-  UpdatePlan plan;
-  /// What the plan was made for.
-  PlannedParameters planned;
-  std::vector<std::unique_ptr<OptimizerReplica>> replicas;
-  std::atomic<bool> has_stepped{false};
-  std::atomic<int> num_checked_losses{0};
-  std::vector<double> rates_before_run;
-  /// Collectives of replicas match those for the same optimizer only.
-  const uint64_t number;
-
-  explicit State(const Setup& setup);
-
-  void make_plan();
-  void check_plan(const OptimizerReplica& replica) const;
-  void check_groups() const;
-  uint64_t before_run() override;
-  void after_run() override;
-  size_t fingerprint() const override { return detail::fingerprint(prototype.front()); }
-  void add_numbers(std::vector<double>& numbers) const override { add_host_rates(prototype.front(), numbers); }
-  void begin_replica(int replica) override;
-  void end_replica(int replica) override;
-  void check_replicas() override;
-  void count_replay() override { check.count_replayed_step(); }
-  HeldTensors held_by(size_t replica) const;
-  void add_buffers(int replica, HeldTensors& held) const;
-  void check_before_first_step(int replica);
-
-  bool has_several_replicas() const { return strategy->num_replicas_in_sync() > 1; }
-  OptimizerReplica& current_replica(const char* operation) const;
-  comm::CollectiveOwner owner(const char* operation) const { return {"optimizer", number, operation}; }
-
-  bool averages() const { return gradients == Gradients::Mean && has_several_replicas() && planned.size() > 0; }
-  void warn_of_mean(const at::Tensor& loss);
-  void backward(OptimizerReplica& replica, const at::Tensor& loss);
-  void reduce(OptimizerReplica& replica) const;
-  void update(OptimizerReplica& replica);
-  void update_parameters(OptimizerReplica& replica);
-  void update_published(OptimizerReplica& replica, const AllGradients& all, const std::vector<char>& present,
-                        ParameterRange segment) const;
-  void update_from_sums(OptimizerReplica& replica, const std::vector<char>& present,
-                        const std::vector<char>& sums) const;
-};
-
-OptimizerCore::State::State(const Setup& setup)
+OptimizerCoreState::OptimizerCoreState(const OptimizerSetup& setup)
     : strategy(setup.strategy),
       modules(setup.modules),
       central(setup.central),
@@ -130,10 +70,12 @@ OptimizerCore::State::State(const Setup& setup)
   make_plan();
 }
 
-void OptimizerCore::State::make_plan() {
+void OptimizerCoreState::make_plan() {
   replicas.clear();
   planned = PlannedParameters(tensors[0]);
   const int num_replicas = static_cast<int>(tensors.size());
+  rows_elsewhere.assign(planned.size(), 0);
+  const auto row_memory = std::make_shared<RowMemory>();
   std::vector<std::unique_ptr<GradientExchange>> exchanges;
   for (int r = 0; r < num_replicas; ++r) {
     exchanges.push_back(make_exchange(*strategy, r, num_replicas, tensors[static_cast<size_t>(r)], central));
@@ -143,16 +85,16 @@ void OptimizerCore::State::make_plan() {
   for (int r = 0; r < num_replicas; ++r) {
     const auto i = static_cast<size_t>(r);
     replicas.push_back(std::make_unique<OptimizerReplica>(r, *strategy, tensors[i], std::move(exchanges[i]), plan,
-                                                          prototype, averages()));
+                                                          prototype, averages(), row_memory));
   }
 }
 
-void OptimizerCore::State::check_plan(const OptimizerReplica& replica) const {
+void OptimizerCoreState::check_plan(const OptimizerReplica& replica) const {
   planned.check(replica.tensors, replica.methods);
   check_groups();
 }
 
-void OptimizerCore::State::check_groups() const {
+void OptimizerCoreState::check_groups() const {
   size_t num_parameters = 0;
   for (const auto& group : prototype.groups()) num_parameters += group.params().size();
   LOCKSTEP_CHECK_VALUE(prototype.groups().size() == num_groups && num_parameters == planned.size(),
@@ -161,7 +103,7 @@ void OptimizerCore::State::check_groups() const {
                        prototype.groups().size(), "; make a new optimizer with all of them");
 }
 
-uint64_t OptimizerCore::State::before_run() {
+void OptimizerCoreState::follow_parameters() {
   const bool fits = std::all_of(tensors.begin(), tensors.end(),
                                 [&](const ReplicaParameters& of_replica) { return planned.fit(of_replica); });
   if (!fits && !has_stepped) make_plan();
@@ -169,6 +111,10 @@ uint64_t OptimizerCore::State::before_run() {
     for (const auto& replica : replicas) check_plan(*replica);
   }
   check_groups();
+}
+
+uint64_t OptimizerCoreState::before_run() {
+  follow_parameters();
   check.begin_run();
   for (const auto& replica : replicas) replica->whole->before_run();
   if (checks_rates) rates_before_run = learning_rates(prototype.front());
@@ -176,7 +122,7 @@ uint64_t OptimizerCore::State::before_run() {
 }
 
 /// A rate that a replica changes is changed by each of them.
-void OptimizerCore::State::after_run() {
+void OptimizerCoreState::after_run() {
   if (!checks_rates) return;
   const std::vector<double> rates = learning_rates(prototype.front());
   for (size_t g = 0; g < rates.size() && g < rates_before_run.size(); ++g) {
@@ -187,7 +133,7 @@ void OptimizerCore::State::after_run() {
   }
 }
 
-HeldTensors OptimizerCore::State::held_by(size_t replica) const {
+HeldTensors OptimizerCoreState::held_by(size_t replica) const {
   HeldTensors held;
   add_parameters(tensors, replica, held);
   replicas[replica]->whole->add_state(tensors[0].names, held);
@@ -195,22 +141,22 @@ HeldTensors OptimizerCore::State::held_by(size_t replica) const {
 }
 
 /// Traced replicas are compared when their program has been executed; their buffers are not.
-void OptimizerCore::State::add_buffers(int replica, HeldTensors& held) const {
+void OptimizerCoreState::add_buffers(int replica, HeldTensors& held) const {
   for (const auto& module : modules) {
     for (auto& [name, buffer] : module->equal_buffers(replica)) held.push_back({"buffer " + name, buffer});
   }
 }
 
-void OptimizerCore::State::check_before_first_step(int replica) {
+void OptimizerCoreState::check_before_first_step(int replica) {
   if (!check.is_due_before_first_step(replica)) return;
   check.compare(replica, held_by(static_cast<size_t>(replica)));
 }
 
-void OptimizerCore::State::begin_replica(int replica) {
+void OptimizerCoreState::begin_replica(int replica) {
   if (averages()) replicas[static_cast<size_t>(replica)]->note_gradients();
 }
 
-void OptimizerCore::State::end_replica(int replica) {
+void OptimizerCoreState::end_replica(int replica) {
   if (strategy->is_traced() || !check.is_due(replica)) return;
   const comm::CollectiveOwnerScope as_owner(owner("state"));
   HeldTensors held = held_by(static_cast<size_t>(replica));
@@ -218,14 +164,14 @@ void OptimizerCore::State::end_replica(int replica) {
   check.compare(replica, held);
 }
 
-void OptimizerCore::State::check_replicas() {
+void OptimizerCoreState::check_replicas() {
   if (!strategy->is_traced() || !check.is_due(0)) return;
   std::vector<HeldTensors> held;
   for (size_t r = 0; r < replicas.size(); ++r) held.push_back(held_by(r));
   check.compare_all(held);
 }
 
-OptimizerReplica& OptimizerCore::State::current_replica(const char* operation) const {
+OptimizerReplica& OptimizerCoreState::current_replica(const char* operation) const {
   const ContextFrame* frame = current_frame();
   const bool inside = frame != nullptr && frame->strategy == strategy.get() && frame->replica >= 0;
   check_made_under_current(*strategy, "optimizer");
@@ -236,7 +182,7 @@ OptimizerReplica& OptimizerCore::State::current_replica(const char* operation) c
 }
 
 /// Looks at the first losses, and warns once.
-void OptimizerCore::State::warn_of_mean(const at::Tensor& loss) {
+void OptimizerCoreState::warn_of_mean(const at::Tensor& loss) {
   constexpr int kLosses = 64;
   if (num_checked_losses.load(std::memory_order_relaxed) >= kLosses) return;
   const bool is_mean = is_mean_loss(loss);
@@ -245,7 +191,7 @@ void OptimizerCore::State::warn_of_mean(const at::Tensor& loss) {
 }
 
 /// Gradients of other parameters stay as they are: they belong to other losses.
-void OptimizerCore::State::backward(OptimizerReplica& replica, const at::Tensor& loss) {
+void OptimizerCoreState::backward(OptimizerReplica& replica, const at::Tensor& loss) {
   if (!averages() && has_several_replicas()) warn_of_mean(loss);
   std::vector<at::Tensor> inputs;
   inputs.reserve(replica.tensors.parameters.size());
@@ -273,7 +219,7 @@ void OptimizerCore::State::backward(OptimizerReplica& replica, const at::Tensor&
 }
 
 /// Replaces gradients that a user's backward left by their sums, or means.
-void OptimizerCore::State::reduce(OptimizerReplica& replica) const {
+void OptimizerCoreState::reduce(OptimizerReplica& replica) const {
   if (averages()) {
     replica.check_gradients_are_of_this_run();
     replica.reduced.set_weight(gradient_weight(*strategy, replica.index, replica.tensors.parameters[0]));
@@ -283,8 +229,8 @@ void OptimizerCore::State::reduce(OptimizerReplica& replica) const {
 }
 
 /// Inside a collective: updates the parameters of a segment whose update the replicas share.
-void OptimizerCore::State::update_published(OptimizerReplica& replica, const AllGradients& all,
-                                            const std::vector<char>& present, ParameterRange segment) const {
+void OptimizerCoreState::update_published(OptimizerReplica& replica, const AllGradients& all,
+                                          const std::vector<char>& present, ParameterRange segment) const {
   replica.methods.follow(present, replica.tensors.stored, rows_known);
   replica.sharded.apply(replica.scope.reader, all, replica.methods, segment, prototype.groups());
   for (size_t p = segment.begin; p < segment.end && replica.scope.publishes_sparse; ++p) {
@@ -293,8 +239,8 @@ void OptimizerCore::State::update_published(OptimizerReplica& replica, const All
 }
 
 /// Updates the other parameters, after their gradients have been summed.
-void OptimizerCore::State::update_from_sums(OptimizerReplica& replica, const std::vector<char>& present,
-                                            const std::vector<char>& sums) const {
+void OptimizerCoreState::update_from_sums(OptimizerReplica& replica, const std::vector<char>& present,
+                                          const std::vector<char>& sums) const {
   const bool rows_from_sums = !replica.scope.publishes_sparse;
   bool any_rows = false;
   bool any_replicated = false;
@@ -316,7 +262,7 @@ void OptimizerCore::State::update_from_sums(OptimizerReplica& replica, const std
   if (any_replicated) replica.whole->step();
 }
 
-void OptimizerCore::State::update_parameters(OptimizerReplica& replica) {
+void OptimizerCoreState::update_parameters(OptimizerReplica& replica) {
   const OptimizerWrites::Scope counted(replica.writes);
   replica.make_dense_where_needed();
   if (!replica.scope.reaches_all) replica.exchange->reduce(replica.reduced);
@@ -340,7 +286,7 @@ void OptimizerCore::State::update_parameters(OptimizerReplica& replica) {
   replica.bump_versions();
 }
 
-void OptimizerCore::State::update(OptimizerReplica& replica) {
+void OptimizerCoreState::update(OptimizerReplica& replica) {
   check_plan(replica);
   check_before_first_step(replica.index);
   has_stepped = true;
@@ -350,7 +296,7 @@ void OptimizerCore::State::update(OptimizerReplica& replica) {
   check.count_step(replica.index);
 }
 
-OptimizerCore::OptimizerCore(Setup setup) : state_(std::make_shared<State>(setup)) {
+OptimizerCore::OptimizerCore(Setup setup) : state_(std::make_shared<OptimizerCoreState>(setup)) {
   state_->strategy->add_run_observer(state_);
 }
 

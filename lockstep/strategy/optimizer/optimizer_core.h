@@ -16,6 +16,8 @@
 /// (update/update_plan.h).
 namespace lockstep::detail {
 
+struct OptimizerCoreState;
+class StateObject;
 class StrategyImpl;
 
 class LOCKSTEP_API OptimizerCore {
@@ -51,14 +53,14 @@ class LOCKSTEP_API OptimizerCore {
   StrategyImpl& strategy() const;
   /// Number of parameters whose update the replicas share.
   size_t num_sharded() const;
+  /// Its state, for checkpoints.
+  std::shared_ptr<StateObject> state_object() const;
 
  private:
-  struct State;
-
   /// Throws inside one of several replicas, which would each do what is to be done once.
   void check_outside_of_replicas(const char* operation) const;
 
-  std::shared_ptr<State> state_;
+  std::shared_ptr<OptimizerCoreState> state_;
 };
 
 }  // namespace lockstep::detail

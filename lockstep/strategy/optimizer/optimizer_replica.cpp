@@ -44,7 +44,8 @@ std::vector<ReplicaParameters> parameters_of_replicas(const OptimizerSetup& setu
 
 OptimizerReplica::OptimizerReplica(int index_, const StrategyImpl& strategy, const ReplicaParameters& tensors_,
                                    std::unique_ptr<GradientExchange> exchange_, const UpdatePlan& plan,
-                                   const OptimizerPrototype& prototype, bool averages)
+                                   const OptimizerPrototype& prototype, bool averages,
+                                   std::shared_ptr<RowMemory> row_memory)
     : index(index_),
       tensors(tensors_),
       exchange(std::move(exchange_)),
@@ -52,7 +53,7 @@ OptimizerReplica::OptimizerReplica(int index_, const StrategyImpl& strategy, con
       methods(plan.methods),
       sharded(plan.chunks[static_cast<size_t>(scope.reader)], tensors.stored, plan.groups,
               [&prototype](at::Tensor slice, size_t group) { return prototype.make_for(std::move(slice), group); }),
-      tables(prototype, tensors.stored, plan.groups, scope),
+      tables(prototype, tensors.stored, plan.groups, scope, std::move(row_memory)),
       whole(make_whole_update({strategy, index, tensors, plan.groups, methods, prototype, *exchange})),
       reduced(tensors.parameters, share_of_sums(strategy, index, averages)),
       writes(strategy.parameter_writes(), strategy.num_replicas_in_sync() > 1 || tensors.stored_once

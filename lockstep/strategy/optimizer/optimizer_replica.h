@@ -22,7 +22,7 @@ std::vector<ReplicaParameters> parameters_of_replicas(const OptimizerSetup& setu
 struct OptimizerReplica {
   OptimizerReplica(int index_, const StrategyImpl& strategy, const ReplicaParameters& tensors_,
                    std::unique_ptr<GradientExchange> exchange_, const UpdatePlan& plan,
-                   const OptimizerPrototype& prototype, bool averages);
+                   const OptimizerPrototype& prototype, bool averages, std::shared_ptr<RowMemory> row_memory);
 
   /// Makes sparse gradients dense where the optimizer has state for dense ones. Those that are being sent become dense
   /// there.

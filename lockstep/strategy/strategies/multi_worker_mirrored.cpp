@@ -1,5 +1,8 @@
 #include "lockstep/strategy/strategies/multi_worker_mirrored.h"
 
+#include "lockstep/base/env.h"
+#include "lockstep/base/error.h"
+#include "lockstep/cluster/environment.h"
 #include "lockstep/cluster/multi_worker.h"
 #include "lockstep/cluster/resolve_cluster.h"
 #include "lockstep/device/device_list.h"
@@ -36,6 +39,10 @@ std::vector<std::string> default_devices() {
 Plan make_plan(std::shared_ptr<ClusterResolver> resolver, const CommunicationOptions& options,
                const std::vector<std::string>& devices) {
   options.validate();
+  LOCKSTEP_CHECK_CONTEXT(
+      resolver || !env::given("LOCKSTEP_VIEWS") || Environment().given("TF_CONFIG"),
+      "[MultiWorkerMirroredStrategy] a worker of an elastic job (lockstep run -n LEAST:MOST) makes its ",
+      "strategy inside the function of train_elastic, where its cluster is known");
   Plan plan{.resolver = resolver ? std::move(resolver) : resolve_cluster(), .options = options};
   const auto place = worker_place(*plan.resolver);
   plan.in_cluster = place.has_value();

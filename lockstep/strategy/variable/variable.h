@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "lockstep/api.h"
+#include "lockstep/state/state.h"
 #include "lockstep/strategy/variable/variable_options.h"
 #include "lockstep/value/indexed_slices.h"
 #include "lockstep/value/regroup.h"
@@ -18,6 +19,7 @@ class Strategy;
 
 namespace detail {
 struct Access;
+class StateObject;
 struct VariableImpl;
 }  // namespace detail
 
@@ -79,6 +81,14 @@ class LOCKSTEP_API Variable {
   const std::vector<at::Tensor>& components() const;
   /// The replica's own copy. Only inside a replica or an update.
   const at::Tensor& handle() const;
+
+  /// Its value as state, and back: all copies take it. Of an OnRead variable the combined value and the copies: with
+  /// the same number of replicas each takes its own again; otherwise the first one takes a sum, and each one a mean.
+  /// Every worker calls them.
+  State state() const;
+  LoadResult load_state(const State& state, const LoadOptions& options = {}) const;
+  /// Internal: for checkpoints.
+  std::shared_ptr<detail::StateObject> state_object() const;
 
   bool is_distributed() const;
   bool is_same(const Variable& other) const { return impl_ == other.impl_; }

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "lockstep/base/error.h"
 #include "lockstep/base/crc32c.h"
+#include "lockstep/base/error.h"
 #include "lockstep/data/formats/skip_one_by_one.h"
 #include "lockstep/data/formats/stream/byte_stream.h"
 

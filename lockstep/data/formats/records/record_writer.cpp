@@ -3,8 +3,8 @@
 #include <cstring>
 #include <utility>
 
-#include "lockstep/base/error.h"
 #include "lockstep/base/crc32c.h"
+#include "lockstep/base/error.h"
 #include "lockstep/data/formats/stream/files.h"
 #include "lockstep/data/formats/stream/zlib_stream.h"
 

@@ -5,10 +5,10 @@
 #include <optional>
 #include <vector>
 
+#include "lockstep/base/crc32c.h"
 #include "lockstep/base/error.h"
 #include "lockstep/data/element/bus_errors.h"
 #include "lockstep/data/element/mapped_file.h"
-#include "lockstep/base/crc32c.h"
 #include "lockstep/data/formats/stream/files.h"
 #include "lockstep/data/transforms/buffering/cache_record.h"
 #include "lockstep/data/transforms/buffering/cache_store.h"

@@ -2,10 +2,10 @@
 
 #include <cstring>
 
+#include "lockstep/base/crc32c.h"
 #include "lockstep/base/error.h"
 #include "lockstep/data/element/bus_errors.h"
 #include "lockstep/data/element/private_memory.h"
-#include "lockstep/base/crc32c.h"
 
 namespace lockstep::data::detail {
 namespace {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/data/element/element.h"
 #include "lockstep/base/crc32c.h"
+#include "lockstep/data/element/element.h"
 #include "lockstep/data/node.h"
 
 /// Internal: the storage of a cache.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -35,6 +36,15 @@ void add_defined(const char* what, const std::string& of, const at::Tensor& tens
   if (tensor.defined()) held.push_back({c10::str(what, " of ", of), tensor});
 }
 
+void add_field(ParameterState& state, const char* name, const at::Tensor& tensor) {
+  if (tensor.defined()) state.tensors.emplace(name, tensor);
+}
+
+at::Tensor field_of(const ParameterState& state, const char* name) {
+  const auto found = state.tensors.find(name);
+  return found == state.tensors.end() ? at::Tensor() : found->second;
+}
+
 /// A scalar in the dtype of the tensor that it is multiplied with.
 at::Tensor as_factor(const at::Tensor& number, const at::Tensor& like) { return number.to(like.scalar_type()); }
 
@@ -49,7 +59,17 @@ class DeviceSgd final : public DeviceOptimizer {
     }
   }
 
+  ParameterState state_of(size_t p) const override {
+    ParameterState state;
+    add_field(state, "momentum_buffer", momentum_[p]);
+    return state;
+  }
+
  private:
+  void load_tensors(size_t p, const ParameterState& state) override {
+    momentum_[p] = field_of(state, "momentum_buffer");
+  }
+
   void drop_uncomputed() override {
     for (at::Tensor& average : momentum_) {
       if (xla::is_uncomputed(average)) average.reset();
@@ -97,7 +117,21 @@ class DeviceAdam final : public DeviceOptimizer {
     }
   }
 
+  ParameterState state_of(size_t p) const override {
+    ParameterState state;
+    if (!state_[p].mean.defined()) return state;
+    add_field(state, "exp_avg", state_[p].mean);
+    add_field(state, "exp_avg_sq", state_[p].mean_square);
+    add_field(state, "max_exp_avg_sq", state_[p].max_mean_square);
+    state.integers["step"] = count_of(p);
+    return state;
+  }
+
  private:
+  void load_tensors(size_t p, const ParameterState& state) override {
+    state_[p] = {field_of(state, "exp_avg"), field_of(state, "exp_avg_sq"), field_of(state, "max_exp_avg_sq")};
+  }
+
   struct State {
     at::Tensor mean;
     at::Tensor mean_square;
@@ -197,6 +231,36 @@ std::unique_ptr<DeviceOptimizer> DeviceOptimizer::make(const torch::optim::Optim
       return std::make_unique<DeviceAdam<AdamWOptions>>(parameters, groups);
     default:
       return nullptr;
+  }
+}
+
+int64_t DeviceOptimizer::count_of(size_t parameter) const {
+  for (const Cohort& cohort : cohorts_) {
+    if (std::find(cohort.members.begin(), cohort.members.end(), parameter) == cohort.members.end()) continue;
+    return static_cast<int64_t>(cohort.count.cpu().item<double>());
+  }
+  return 0;
+}
+
+void DeviceOptimizer::load(const std::vector<ParameterState>& states) {
+  // For each group: the parameters with each number of updates.
+  std::vector<std::map<int64_t, std::vector<size_t>>> by_count(rates_.size());
+  std::vector<size_t> group_of(states.size());
+  for (const Cohort& cohort : cohorts_) {
+    for (const size_t p : cohort.members) group_of[p] = cohort.group;
+  }
+  for (size_t p = 0; p < states.size(); ++p) {
+    const auto step = states[p].integers.find("step");
+    by_count[group_of[p]][step == states[p].integers.end() ? 0 : step->second].push_back(p);
+    load_tensors(p, states[p]);
+  }
+  cohorts_.clear();
+  for (size_t group = 0; group < by_count.size(); ++group) {
+    if (by_count[group].empty()) by_count[group][0] = {};
+    for (auto& [count, members] : by_count[group]) {
+      cohorts_.push_back(
+          {group, std::move(members), number_on(parameters_[0], static_cast<double>(count)), cohorts_.size()});
+    }
   }
 }
 

@@ -7,6 +7,7 @@
 #include <torch/optim/optimizer.h>
 
 #include "lockstep/strategy/optimizer/replica_check.h"
+#include "lockstep/strategy/optimizer/update/optimizer_state.h"
 
 /// Internal: LibTorch's SGD, Adam and AdamW for devices whose steps are compiled.
 ///
@@ -36,6 +37,11 @@ class DeviceOptimizer {
   /// Adds the state of the parameters, which have these names.
   virtual void add_state(const std::vector<std::string>& names, HeldTensors& held) const = 0;
 
+  /// The state of a parameter, with the number of its updates; empty before the first one. Outside of a run.
+  virtual ParameterState state_of(size_t parameter) const = 0;
+  /// Replaces the state of all parameters. Outside of a run.
+  void load(const std::vector<ParameterState>& states);
+
  protected:
   DeviceOptimizer(std::vector<at::Tensor> parameters, std::vector<size_t> groups);
 
@@ -51,6 +57,9 @@ class DeviceOptimizer {
   /// Drops the state of parameters whose first update was in a run that failed.
   virtual void drop_uncomputed() = 0;
   virtual void update(const torch::optim::OptimizerOptions& options, const at::Tensor& rate, const Cohort& cohort) = 0;
+  virtual void load_tensors(size_t parameter, const ParameterState& state) = 0;
+  /// The number of updates of a parameter, read from the device.
+  int64_t count_of(size_t parameter) const;
 
   std::vector<at::Tensor> parameters_;
 

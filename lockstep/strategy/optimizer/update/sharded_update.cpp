@@ -92,6 +92,31 @@ void ShardedUpdate::update(Chunk& chunk, int owner, int thread, const AllGradien
   }
 }
 
+/// An owner's chunks are in the order of the parameters.
+size_t ShardedUpdate::first_chunk(size_t parameter) const {
+  const auto first = std::lower_bound(chunks_.begin(), chunks_.end(), parameter,
+                                      [](const Chunk& chunk, size_t wanted) { return chunk.where.parameter < wanted; });
+  return static_cast<size_t>(first - chunks_.begin());
+}
+
+std::vector<ShardedUpdate::ChunkState> ShardedUpdate::chunks_of(size_t parameter) const {
+  std::vector<ChunkState> found;
+  for (size_t i = first_chunk(parameter); i < chunks_.size() && chunks_[i].where.parameter == parameter; ++i) {
+    found.push_back({chunks_[i].where, chunks_[i].optimizer.get(), chunks_[i].parameter});
+  }
+  return found;
+}
+
+std::vector<ShardedUpdate::ChunkState> ShardedUpdate::renew(size_t parameter, const at::Tensor& whole) {
+  for (size_t i = first_chunk(parameter); i < chunks_.size() && chunks_[i].where.parameter == parameter; ++i) {
+    Chunk& chunk = chunks_[i];
+    chunk.optimizer.reset();
+    chunk.parameter.reset();
+    if (whole.defined()) prepare(chunk, whole);
+  }
+  return chunks_of(parameter);
+}
+
 void ShardedUpdate::apply(int owner, const AllGradients& all, const UpdateMethods& methods, ParameterRange segment,
                           const Groups& options) {
   for_each_in_parallel(static_cast<int64_t>(chunks_.size()), [&](int64_t i, int thread) {

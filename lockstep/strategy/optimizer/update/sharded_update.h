@@ -21,7 +21,7 @@ class LOCKSTEP_API ShardedUpdate {
   using MakeOptimizer = std::function<std::unique_ptr<torch::optim::Optimizer>(at::Tensor slice, size_t group)>;
 
   /// `parameters` are those that the owning replica stores; `groups[p]` is the parameter group of parameter p. No chunk
-  /// is larger than `kMaxChunkBytes`.
+  /// is larger than `kMaxChunkBytes`; they are in the order of the parameters.
   ShardedUpdate(const std::vector<UpdateChunk>& chunks, const std::vector<at::Tensor>& parameters,
                 const std::vector<size_t>& groups, MakeOptimizer make);
 
@@ -29,6 +29,19 @@ class LOCKSTEP_API ShardedUpdate {
   /// `owner` is this replica's rank among `all`; `options` are the parameter groups that hold for all.
   void apply(int owner, const AllGradients& all, const UpdateMethods& methods, ParameterRange segment,
              const Groups& options);
+
+  /// A chunk of a parameter, with its optimizer and the tensor that this updates. Both are null before the first
+  /// update.
+  struct ChunkState {
+    UpdateChunk where;
+    torch::optim::Optimizer* optimizer = nullptr;
+    at::Tensor parameter;
+  };
+  /// Returns the chunks of a parameter.
+  std::vector<ChunkState> chunks_of(size_t parameter) const;
+  /// Drops the optimizers of a parameter's chunks, and with them their state; makes new ones where `whole`, the
+  /// parameter's memory, is given. Outside of steps.
+  std::vector<ChunkState> renew(size_t parameter, const at::Tensor& whole);
 
  private:
   struct Chunk {
@@ -39,6 +52,7 @@ class LOCKSTEP_API ShardedUpdate {
     std::unique_ptr<torch::optim::Optimizer> optimizer;
   };
 
+  size_t first_chunk(size_t parameter) const;
   void prepare(Chunk& chunk, const at::Tensor& whole);
   void update(Chunk& chunk, int owner, int thread, const AllGradients& all, const Groups& options);
   bool load_gradient(Chunk& chunk, int owner, int thread, const AllGradients& all);

@@ -88,6 +88,11 @@ void UpdateMethods::follow(const std::vector<char>& present, const std::vector<a
   }
 }
 
+void UpdateMethods::set_loaded(size_t parameter, UpdateMethod method, bool has_dense_state) {
+  methods_[parameter] = method;
+  has_dense_state_[parameter] = has_dense_state ? 1 : 0;
+}
+
 void point_at(at::Tensor& slice, const at::Tensor& whole, int64_t begin, int64_t end) {
   if (!slice.defined()) slice = at::empty({0}, whole.options().requires_grad(false));
   slice.set_(whole.storage(), whole.storage_offset() + begin, {end - begin}, {1});

@@ -75,6 +75,8 @@ class LOCKSTEP_API UpdateMethods {
   /// Updates sharded parameters with sparse gradients by rows from now on, where `rows_known` says that the optimizer
   /// can do that and the parameter has contiguous rows; otherwise they become replicated.
   void follow(const std::vector<char>& present, const std::vector<at::Tensor>& stored, bool rows_known);
+  /// Sets the method of a parameter whose state was loaded.
+  void set_loaded(size_t parameter, UpdateMethod method, bool has_dense_state);
 
  private:
   std::vector<UpdateMethod> methods_;

@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include "lockstep/base/error.h"
 #include "lockstep/strategy/optimizer/exchange/gradient_gate.h"
 #include "lockstep/strategy/optimizer/update/device_optimizer.h"
 #include "lockstep/strategy/optimizer/update/optimizer_state.h"
@@ -38,6 +39,20 @@ class ReplicatedUpdate final : public WholeUpdate {
     if (!optimizer_ || xla::num_losses() == losses_) return;
     losses_ = xla::num_losses();
     drop_uncomputed();
+  }
+
+  ParameterState state_of(size_t parameter) const override {
+    return optimizer_ ? read_parameter_state(*optimizer_, setup_.parameters.stored[parameter]) : ParameterState();
+  }
+
+  void load(const std::vector<ParameterState>& states) override {
+    optimizer_.reset();
+    if (std::all_of(states.begin(), states.end(), [](const ParameterState& state) { return state.empty(); })) return;
+    prepare();
+    for (size_t p = 0; p < states.size(); ++p) {
+      if (states[p].empty()) continue;
+      write_parameter_state(*optimizer_, setup_.parameters.stored[p], states[p], setup_.prototype, setup_.groups[p]);
+    }
   }
 
  private:
@@ -104,6 +119,18 @@ class DeviceUpdate final : public WholeUpdate {
     with_closure_.before_run();
   }
 
+  ParameterState state_of(size_t parameter) const override {
+    LOCKSTEP_CHECK_IMPLEMENTED(with_closure_.state_of(parameter).empty(),
+                               "[optimizer state] the state of an optimizer that was stepped with a closure cannot be ",
+                               "saved on this device; call minimize() or step() without a closure");
+    return optimizer_->state_of(parameter);
+  }
+
+  void load(const std::vector<ParameterState>& states) override {
+    optimizer_->load(states);
+    with_closure_.load(std::vector<ParameterState>(states.size()));
+  }
+
  private:
   const OptimizerPrototype& prototype_;
   std::unique_ptr<DeviceOptimizer> optimizer_;
@@ -155,6 +182,8 @@ class CentralUpdate final : public WholeUpdate {
 
   bool is_compiled() const override { return of_stored_->is_compiled(); }
   void before_run() override { of_stored_->before_run(); }
+  ParameterState state_of(size_t parameter) const override { return of_stored_->state_of(parameter); }
+  void load(const std::vector<ParameterState>& states) override { of_stored_->load(states); }
 
  private:
   /// Collective: returns on all replicas what the first one passes.

@@ -8,6 +8,7 @@
 #include "lockstep/strategy/optimizer/exchange/gradient_exchange.h"
 #include "lockstep/strategy/optimizer/replica_check.h"
 #include "lockstep/strategy/optimizer/update/optimizer_prototype.h"
+#include "lockstep/strategy/optimizer/update/optimizer_state.h"
 #include "lockstep/strategy/optimizer/update/update_plan.h"
 
 /// Internal: updates of whole parameters from summed gradients (see `UpdateMethod::Replicated`).
@@ -40,6 +41,12 @@ class WholeUpdate {
   virtual void add_state(const std::vector<std::string>& /*names*/, HeldTensors& /*held*/) const {}
   /// Outside of a run: takes options over that are tensors on the device.
   virtual void before_run() {}
+
+  /// Outside of a run: the state of a replicated parameter, empty before its first update.
+  virtual ParameterState state_of(size_t parameter) const = 0;
+  /// Outside of a run: replaces the state of all parameters; empty ones are as before the first update. The tensors
+  /// are on the devices of the parameters, and are kept.
+  virtual void load(const std::vector<ParameterState>& states) = 0;
 };
 
 /// What an update of whole parameters works with. All references must outlive it.

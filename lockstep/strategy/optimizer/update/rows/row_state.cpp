@@ -101,8 +101,9 @@ StateFields state_fields(UpdateRule rule, optim::OptimizerParamState& state, con
   LOCKSTEP_ASSERT(false, "optimizer of unknown state");
 }
 
-RowState::RowState(const optim::Optimizer& optimizer, at::IntArrayRef sizes, at::ScalarType dtype)
-    : rule_(update_rule(optimizer)), sizes_(sizes.vec()), dtype_(dtype) {
+RowState::RowState(const optim::Optimizer& optimizer, at::IntArrayRef sizes, at::ScalarType dtype,
+                   MakeMemory make_memory)
+    : rule_(update_rule(optimizer)), sizes_(sizes.vec()), dtype_(dtype), make_memory_(std::move(make_memory)) {
   if (rule_ == UpdateRule::Adagrad) {
     untouched_ = static_cast<const optim::AdagradOptions&>(optimizer.defaults()).initial_accumulator_value();
   }
@@ -116,10 +117,22 @@ void RowState::begin_step(const optim::OptimizerOptions& options) {
   for (int i = 0; i < StateFields::kMax; ++i) {
     used_[i] = fields.tensors[i] != nullptr;
     if (!used_[i] || memory_[i].defined()) continue;
-    memory_[i] = lazy_zeros(sizes_, dtype_);
+    memory_[i] = make_memory_ ? make_memory_(i, sizes_, dtype_) : lazy_zeros(sizes_, dtype_);
     // LibTorch's first step with momentum does not dampen the gradient.
     if (rule_ == UpdateRule::Sgd) static_cast<optim::SGDOptions&>(*options_).dampening(0);
   }
+}
+
+void RowState::load(int64_t steps, std::array<at::Tensor, StateFields::kMax> memory) {
+  steps_ = steps;
+  memory_ = std::move(memory);
+}
+
+at::Tensor with_untouched_bits(const at::Tensor& memory, double untouched) {
+  if (untouched == 0) return memory;
+  const at::ScalarType bits = memory.element_size() == 8 ? at::kLong : at::kInt;
+  const at::Tensor mask = at::scalar_tensor(untouched, memory.scalar_type()).view({1}).view(bits);
+  return at::bitwise_xor(memory.view({-1}).view(bits), mask).view(memory.scalar_type()).view(memory.sizes());
 }
 
 int RowState::num_used() const { return static_cast<int>(std::count(used_.begin(), used_.end(), true)); }

@@ -2,7 +2,9 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <torch/optim/optimizer.h>
@@ -30,8 +32,12 @@ StateFields state_fields(UpdateRule rule, torch::optim::OptimizerParamState& sta
 /// The state of a whole table.
 class RowState {
  public:
+  /// Returns the memory of a field, zeros at first. Owners of one process have it in common.
+  using MakeMemory = std::function<at::Tensor(int field, at::IntArrayRef sizes, at::ScalarType dtype)>;
+
   /// `optimizer` is of the kind whose state this is; state is computed and stored in `dtype`.
-  RowState(const torch::optim::Optimizer& optimizer, at::IntArrayRef sizes, at::ScalarType dtype);
+  RowState(const torch::optim::Optimizer& optimizer, at::IntArrayRef sizes, at::ScalarType dtype,
+           MakeMemory make_memory);
 
   /// Counts one more step and allocates the fields that these options use.
   void begin_step(const torch::optim::OptimizerOptions& options);
@@ -50,6 +56,14 @@ class RowState {
   /// The value of state before the first step.
   double untouched() const { return untouched_; }
 
+  /// Number of steps so far.
+  int64_t steps() const { return steps_; }
+  at::ScalarType dtype() const { return dtype_; }
+  /// The memory of a field; undefined where no step has used it.
+  const at::Tensor& table(int field) const { return memory_[field]; }
+  /// Takes over what was loaded: the fields whose memory is defined.
+  void load(int64_t steps, std::array<at::Tensor, StateFields::kMax> memory);
+
  private:
   UpdateRule rule_;
   std::vector<int64_t> sizes_;
@@ -59,6 +73,11 @@ class RowState {
   std::unique_ptr<torch::optim::OptimizerOptions> options_;
   std::array<bool, StateFields::kMax> used_{};
   std::array<at::Tensor, StateFields::kMax> memory_;
+  MakeMemory make_memory_;
 };
+
+/// Returns the values of a field's memory, or the memory for values: xor of the bits of `untouched`. The memory itself
+/// where that changes nothing.
+at::Tensor with_untouched_bits(const at::Tensor& memory, double untouched);
 
 }  // namespace lockstep::detail

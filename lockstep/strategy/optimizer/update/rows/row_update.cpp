@@ -50,7 +50,8 @@ bool RowUpdate::knows(const torch::optim::Optimizer& optimizer) {
   return update_rule(optimizer) != UpdateRule::Unknown;
 }
 
-RowUpdate::RowUpdate(at::Tensor table, int owner, int num_owners, const MakeOptimizer& make)
+RowUpdate::RowUpdate(at::Tensor table, int owner, int num_owners, const MakeOptimizer& make,
+                     RowState::MakeMemory make_memory)
     : table_(std::move(table)),
       owner_(owner),
       num_owners_(num_owners),
@@ -65,7 +66,7 @@ RowUpdate::RowUpdate(at::Tensor table, int owner, int num_owners, const MakeOpti
   LOCKSTEP_CHECK_VALUE(knows(optimizer),
                        "[optimizer] only SGD, Adam, AdamW, Adagrad and RMSprop can update single rows: ", "optimizer=",
                        c10::demangle(typeid(optimizer).name()));
-  state_ = std::make_unique<RowState>(optimizer, table_.sizes(), kernel_.block_dtype());
+  state_ = std::make_unique<RowState>(optimizer, table_.sizes(), kernel_.block_dtype(), std::move(make_memory));
 }
 
 RowUpdate::~RowUpdate() = default;

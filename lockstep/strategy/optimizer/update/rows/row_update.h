@@ -9,6 +9,7 @@
 #include <torch/optim/optimizer.h>
 
 #include "lockstep/api.h"
+#include "lockstep/strategy/optimizer/update/rows/row_state.h"
 
 /// Internal: updates of tables of which a step touches few rows, such as embeddings with sparse gradients.
 ///
@@ -24,7 +25,6 @@
 namespace lockstep::detail {
 
 class RowKernel;
-class RowState;
 struct GradientRows;
 struct RowColumns;
 
@@ -41,8 +41,10 @@ class LOCKSTEP_API RowUpdate {
   /// class derived from them.
   static bool knows(const torch::optim::Optimizer& optimizer);
 
-  /// `table` is contiguous, on the CPU, and the copy that this owner reads. `make` is called here only.
-  RowUpdate(at::Tensor table, int owner, int num_owners, const MakeOptimizer& make);
+  /// `table` is contiguous, on the CPU, and the copy that this owner reads. `make` is called here only. Without
+  /// `make_memory` this owner's state has memory of its own.
+  RowUpdate(at::Tensor table, int owner, int num_owners, const MakeOptimizer& make,
+            RowState::MakeMemory make_memory = {});
   ~RowUpdate();
 
   /// Sums the entries of each row of this owner, in the order of `gradients` and of the entries in them, updates those
@@ -54,6 +56,8 @@ class LOCKSTEP_API RowUpdate {
   /// `options` are the present ones of the parameter group.
   void apply(const std::vector<at::Tensor>& gradients, const std::vector<char*>& copies,
              const torch::optim::OptimizerOptions& options);
+
+  RowState& state() { return *state_; }
 
   /// Bytes of rows that the last `apply` read and wrote: gradients, table, state and copies.
   int64_t bytes_moved() const { return bytes_moved_; }

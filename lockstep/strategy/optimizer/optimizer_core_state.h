@@ -1,0 +1,82 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "lockstep/comm/collective_call.h"
+#include "lockstep/strategy/optimizer/optimizer_replica.h"
+#include "lockstep/strategy/optimizer/optimizer_setup.h"
+#include "lockstep/strategy/optimizer/replica_check.h"
+#include "lockstep/strategy/optimizer/update/device_optimizer.h"
+#include "lockstep/strategy/optimizer/update/planned_parameters.h"
+#include "lockstep/strategy/strategy_impl.h"
+
+namespace lockstep::detail {
+
+/// Internal: what an optimizer consists of.
+struct OptimizerCoreState final : RunObserver {
+  const std::shared_ptr<StrategyImpl> strategy;
+  const std::vector<std::shared_ptr<UpdateObserver>> modules;
+  const std::vector<CentralTensor> central;
+  const std::vector<ReplicaParameters> tensors;
+  ReplicaCheck check;
+  const OptimizerPrototype prototype;
+  const size_t num_groups;
+  /// Whether the optimizer can update rows alone.
+  const bool rows_known;
+  const bool elementwise;
+  const Gradients gradients;
+  /// Whether several replicas could change the learning rates.
+  const bool checks_rates;
+  UpdatePlan plan;
+  /// What the plan was made for.
+  PlannedParameters planned;
+  std::vector<std::unique_ptr<OptimizerReplica>> replicas;
+  std::atomic<bool> has_stepped{false};
+  std::atomic<int> num_checked_losses{0};
+  std::vector<double> rates_before_run;
+  /// For each parameter: whether its state was loaded from a table that was updated by rows, though it is not here.
+  std::vector<char> rows_elsewhere;
+  /// How often state was loaded: the tensors of a traced step are others then.
+  size_t num_loads = 0;
+  /// Collectives of replicas match those for the same optimizer only.
+  const uint64_t number;
+
+  explicit OptimizerCoreState(const OptimizerSetup& setup);
+
+  void make_plan();
+  /// Makes the plan anew where parameters have changed and none was updated yet; throws where one was.
+  void follow_parameters();
+  void check_plan(const OptimizerReplica& replica) const;
+  void check_groups() const;
+  uint64_t before_run() override;
+  void after_run() override;
+  size_t fingerprint() const override { return detail::fingerprint(prototype.front()) + num_loads * 1000003; }
+  void add_numbers(std::vector<double>& numbers) const override { add_host_rates(prototype.front(), numbers); }
+  void begin_replica(int replica) override;
+  void end_replica(int replica) override;
+  void check_replicas() override;
+  void count_replay() override { check.count_replayed_step(); }
+  HeldTensors held_by(size_t replica) const;
+  void add_buffers(int replica, HeldTensors& held) const;
+  void check_before_first_step(int replica);
+
+  bool has_several_replicas() const { return strategy->num_replicas_in_sync() > 1; }
+  OptimizerReplica& current_replica(const char* operation) const;
+  comm::CollectiveOwner owner(const char* operation) const { return {"optimizer", number, operation}; }
+
+  bool averages() const { return gradients == Gradients::Mean && has_several_replicas() && planned.size() > 0; }
+  void warn_of_mean(const at::Tensor& loss);
+  void backward(OptimizerReplica& replica, const at::Tensor& loss);
+  void reduce(OptimizerReplica& replica) const;
+  void update(OptimizerReplica& replica);
+  void update_parameters(OptimizerReplica& replica);
+  void update_published(OptimizerReplica& replica, const AllGradients& all, const std::vector<char>& present,
+                        ParameterRange segment) const;
+  void update_from_sums(OptimizerReplica& replica, const std::vector<char>& present,
+                        const std::vector<char>& sums) const;
+};
+
+}  // namespace lockstep::detail
