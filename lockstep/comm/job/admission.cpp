@@ -48,9 +48,18 @@ Socket listen_when_free(const Endpoint& endpoint) {
 
 }  // namespace
 
-Admission::Admission(const JobOptions& options) : token_(options.token), num_workers_(options.addresses.size()) {
+Admission::Admission(const JobOptions& options)
+    : token_(options.token),
+      num_workers_(options.addresses.size()),
+      last_number_(num_workers_ - 1),
+      max_pending_(kMaxPendingPeers + num_workers_) {
   // Nobody joins a job of one worker.
   if (num_workers_ > 1) listen(options);
+}
+
+Admission::Admission(const JobOptions& options, uint64_t num_workers, uint64_t last_number)
+    : token_(options.token), num_workers_(num_workers), last_number_(last_number), max_pending_(4 * kMaxPendingPeers) {
+  listen(options);
 }
 
 void Admission::listen(const JobOptions& options) {
@@ -112,7 +121,7 @@ void Admission::accept_peers() {
   try {
     while (Socket socket = accept_from(listener_)) {
       // New connections replace the oldest pending one.
-      if (pending_.size() >= kMaxPendingPeers + num_workers_) pending_.pop_front();
+      if (pending_.size() >= max_pending_) pending_.pop_front();
       pending_.push_back({Channel(std::move(socket)), Clock::now() + kHandshakeTime});
     }
   } catch (const std::system_error& error) {
@@ -168,7 +177,7 @@ void Admission::verify(PendingPeer& peer, const std::string& content, std::vecto
   } else if (hello.num_workers != num_workers_) {
     refuse(peer, c10::str("it expects ", hello.num_workers, " workers, worker 0 expects ", num_workers_,
                           "; start all workers with the same addresses"));
-  } else if (hello.worker == 0 || hello.worker >= num_workers_) {
+  } else if (hello.worker == 0 || hello.worker > last_number_) {
     refuse(peer, c10::str("there is no place for a worker ", hello.worker, " beside worker 0"));
   } else {
     joiners.push_back({std::move(peer.channel), static_cast<int>(hello.worker), proof.machine, std::move(signer)});

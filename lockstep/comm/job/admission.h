@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <list>
 #include <map>
 #include <string>
@@ -25,6 +26,8 @@ class Admission {
  public:
   /// Listens at the coordinator's address. CollectiveError says why it cannot.
   explicit Admission(const JobOptions& options);
+  /// Listens for peers that are not in a job yet: their Hello has a number from 1 to `last_number`, and `num_workers`.
+  Admission(const JobOptions& options, uint64_t num_workers, uint64_t last_number);
 
   /// The address that it listens at; empty in a job of one worker.
   const std::string& address() const { return address_; }
@@ -65,7 +68,9 @@ class Admission {
   void count_refusal(const std::string& address, const std::string& reason);
 
   std::string token_;
-  size_t num_workers_;
+  uint64_t num_workers_;
+  uint64_t last_number_;
+  size_t max_pending_;
   Socket listener_;
   std::string address_;
   size_t listener_place_ = 0;

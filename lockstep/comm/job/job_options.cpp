@@ -59,8 +59,9 @@ void JobOptions::validate() const {
 
 std::string JobOptions::worker_name(int number, const std::string& seen_address) const {
   const auto index = static_cast<size_t>(number);
-  const std::string name = names.empty() ? "worker " + std::to_string(number) : names[index];
-  const std::string& address = addresses[index].empty() ? seen_address : addresses[index];
+  const std::string name = index >= names.size() ? "worker " + std::to_string(number) : names[index];
+  // A peer that is not in a job yet has no address in it.
+  const std::string& address = index >= addresses.size() || addresses[index].empty() ? seen_address : addresses[index];
   return address.empty() ? name : name + " (" + address + ")";
 }
 

@@ -43,7 +43,7 @@ struct LOCKSTEP_API JobOptions {
 namespace job {
 
 /// Returns "1.5 s".
-std::string seconds(std::chrono::milliseconds time);
+LOCKSTEP_API std::string seconds(std::chrono::milliseconds time);
 
 }  // namespace job
 }  // namespace lockstep::comm

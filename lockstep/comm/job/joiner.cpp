@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/job/handshake.h"
+#include "lockstep/comm/job/join_gate.h"
 #include "lockstep/comm/job/join_reminder.h"
 #include "lockstep/comm/job/message.h"
 
@@ -84,6 +85,7 @@ Entrance enter_as_joiner(const JobOptions& options, Clock::time_point deadline, 
   Clock::duration pause = kFirstPause;
   JoinReminder reminder(options, deadline);
   do {
+    check_joining_open();
     try {
       Socket socket = connect_to(coordinator, std::min(deadline, Clock::now() + kAnswerTime));
       return shake_hands(options, std::move(socket), std::min(deadline, Clock::now() + kAnswerTime));

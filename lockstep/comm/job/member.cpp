@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/comm/job/join_gate.h"
 #include "lockstep/comm/job/join_reminder.h"
 
 namespace lockstep::comm::job {
@@ -223,7 +224,10 @@ bool Member::wait_for_all(Clock::time_point deadline) {
   std::unique_lock lock(mutex_);
   const auto is_decided = [&] { return is_complete_ || turned_away_ || !channel_.is_open(); };
   JoinReminder reminder(options_, deadline);
-  while (!changed_.wait_until(lock, reminder.next(), is_decided) && Clock::now() < deadline) {
+  while (!changed_.wait_until(lock, std::min(reminder.next(), Clock::now() + kGateInterval), is_decided) &&
+         Clock::now() < deadline) {
+    leave_reason_ = joining_closed();
+    check_joining_open();
     reminder.remind("not all workers have joined: " + progress_);
   }
   if (is_complete_) return true;
