@@ -95,6 +95,8 @@ class StrategyStep {
   }
 
   const Strategy& strategy() const { return strategy_; }
+  const Module<Mlp>& model() const { return model_; }
+  const Optimizer<O>& optimizer() const { return optimizer_; }
 
   /// Memory of the parameters of all replicas, counted once where they share it.
   int64_t parameter_bytes() const {

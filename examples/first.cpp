@@ -16,8 +16,11 @@ int main() {
 
   auto images = torch::rand({10'000, 784});
   auto labels = torch::randint(10, {10'000}, torch::kLong);
-  auto train = ls::data::from_tensor_slices(std::tuple{images, labels}).shuffle(10'000).batch(256);
-  for (auto& batch : strategy.distribute_dataset(train)) {  // 128 rows per replica; the last 16 rows: 8 each
+  auto rows = ls::data::from_tensor_slices(std::tuple{images, labels}).shuffle(10'000).batch(256);
+  auto train = strategy.distribute_dataset(rows);
+  ls::CheckpointManager manager({{"model", model}, {"adam", adam}, {"train", train}}, "run1", {.every_steps = 10});
+  int64_t step = manager.restore_or_initialize();  // goes on where a process that was killed had saved
+  for (auto& batch : train) {                      // 128 rows per replica; the last 16 rows: 8 each
     auto loss = strategy.run(
         [&](torch::Tensor x, torch::Tensor y) {
           auto each = torch::nll_loss(torch::log_softmax(model->forward(x), 1), y, {}, torch::Reduction::None);
@@ -27,5 +30,7 @@ int main() {
         },
         batch);
     std::cout << strategy.reduce("sum", loss).item<float>() << '\n';
+    if (!manager.after_step(++step)) break;  // saved every 10 steps, and at SIGTERM
   }
+  return manager.exit_status();
 }

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/api.h"
+#include "lockstep/state/state.h"
+#include "lockstep/train/checkpoint.h"
+#include "lockstep/train/pieces_to_write.h"
+
+/// Internal: the state after the last steps in files of a memory file system, which survive the processes of a job.
+///
+/// Each worker has two files, written in turns and in place. A file is complete when its header says so, which it does
+/// not while it is written: of two, one is always complete. Nothing is synced and nothing has checksums.
+namespace lockstep::detail {
+
+/// A snapshot that can be read on this machine.
+struct MemorySnapshot {
+  int64_t step = 0;
+  /// Tells snapshots of different jobs apart.
+  uint64_t job = 0;
+  /// The files to read, the one with numbers and texts first.
+  std::vector<std::string> files;
+};
+
+class LOCKSTEP_API MemorySnapshots {
+ public:
+  /// Writes to `folder`. Other jobs there are those that were before this one: their files are removed when this one
+  /// has a complete snapshot on all workers. `shares_memory`: workers are on one machine, and each writes its share;
+  /// otherwise each writes all that it holds.
+  MemorySnapshots(std::string folder, uint64_t job, WriterPlace place, bool shares_memory);
+  ~MemorySnapshots();
+  MemorySnapshots(const MemorySnapshots&) = delete;
+  MemorySnapshots& operator=(const MemorySnapshots&) = delete;
+
+  /// Copies the state into the older file. All workers call it after the same steps. DataError where the memory does
+  /// not suffice.
+  void write(int64_t step, const std::vector<ObjectState>& objects);
+
+  /// Returns what is complete in `folder`, the newest first.
+  static std::vector<MemorySnapshot> list(const std::string& folder);
+  /// Returns its state, which refers to the files. DataError where one is damaged.
+  static State open(const MemorySnapshot& snapshot);
+
+ private:
+  /// A mapped file.
+  struct Slot {
+    std::string path;
+    int descriptor = -1;
+    char* memory = nullptr;
+    int64_t num_bytes = 0;
+  };
+  static void reserve(Slot& slot, int64_t num_bytes);
+  void remove_other_jobs() const;
+
+  std::string folder_;
+  uint64_t job_;
+  WriterPlace place_;
+  bool shares_memory_;
+  std::array<Slot, 2> slots_;
+  int64_t num_written_ = 0;
+};
+
+}  // namespace lockstep::detail
