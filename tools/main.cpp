@@ -26,6 +26,7 @@ std::vector<std::string> take_program(int& argc, char** argv) {
 
 void add_subcommands(CLI::App& app, const std::vector<std::string>& program) {
   lockstep::tools::add_bench(app);
+  lockstep::tools::add_checkpoint(app);
   lockstep::tools::add_data(app);
   lockstep::tools::add_doctor(app);
   lockstep::tools::add_run(app, program);

@@ -19,6 +19,9 @@ void add_doctor(CLI::App& app);
 /// `lockstep bench WHAT`: measurements against the limits of this machine.
 void add_bench(CLI::App& app);
 
+/// `lockstep checkpoint inspect|verify|diff|convert`: what is in checkpoints, whether they are whole, where two differ.
+void add_checkpoint(CLI::App& app);
+
 /// `lockstep data inspect|write`: inspects data files, writes record files.
 void add_data(CLI::App& app);
 

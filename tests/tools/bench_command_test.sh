@@ -49,4 +49,11 @@ if printed=$("$lockstep" bench step --model vgg 2>&1); then fail "there is no su
 expect 'resnet18'
 if printed=$("$lockstep" bench step --model gpt --width 16 2>&1); then fail "the width is that of the MLP"; fi
 expect 'excludes'
+
+# Checkpoints: all fields, and nothing left in the folder.
+folder=$(mktemp -d)
+printed=$("$lockstep" bench checkpoint --width 16 --batch 4 --steps 1 --repeats 1 --folder "$folder" --json)
+expect '"name":"checkpoint","width":16,"batch":4,"replicas":2,"optimizer":"adam","steps":1,"bytes":'
+for field in stall_fraction write_fraction restore_fraction seconds_save_call; do expect "\"$field\":"; done
+rmdir "$folder" || fail "the folder must be empty again"
 echo "bench command: passed"

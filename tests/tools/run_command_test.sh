@@ -109,6 +109,48 @@ silent out 'attempt 3'
 launch 8 -n 1 --restarts 1 -- bash -c 'exit 8'
 prints err 'lockstep run: restart 1 of 1'
 
+launch 7 -n 1 --restarts 9 --restarts-without-progress 1 -- bash -c 'printf "\\0\\0\\0\\0\\0\\0\\0\\0\\3\\0\\0\\0\\0\\0\\0\\0" >"$LOCKSTEP_STEP_FILE"; exit 7'
+prints err 'restart 1 of 9: all 1 workers start again, step 3 was the last one'
+prints err 'the job goes on after step 0, 3 steps lost'
+prints err 'the job ends: the last restart has finished no step'
+
+# Workers that were preempted.
+launch 75 -n 1 -- bash -c 'exit 75'
+launch 0 -n 2 --restarts 1 --grace 0 --json -- bash -c 'exit $((LOCKSTEP_RESTART < 2 ? 75 : 0))'
+prints err 'a restart after a preemption: all 2 workers start again, in 0.5 s'
+prints err '"restarts":2,"exit":0'
+
+# A folder in memory, which ends with the launcher.
+launch 0 -n 2 -- bash -c 'test -d "$LOCKSTEP_MEMORY_FOLDER" && touch "$LOCKSTEP_MEMORY_FOLDER/file" && echo "folder=$LOCKSTEP_MEMORY_FOLDER"'
+[[ ! -e $(sed -n 's/.*worker 0.*folder=//p' "$folder/out") ]] || fail "the folder in memory must be removed"
+TMPDIR=/does/not/exist launch 0 -n 1 -- true
+(
+  trap '' XFSZ
+  ulimit -f 0
+  "$lockstep" run -n 2 -- bash -c 'echo "steps=<$LOCKSTEP_STEP_FILE>"' 2>&1
+) | cat >"$folder/out"
+[[ $(grep -c 'steps=<>$' "$folder/out") == 2 ]] || fail "workers must start where there is no room for a file of steps"
+[[ $(grep -c 'steps of workers are not known' "$folder/out") == 1 ]] || fail "one warning about missing files of steps"
+
+# Elastic jobs: what is refused, and what workers are told.
+launch 1 -n 3:2 -- true
+prints err '[run] the least number of workers must lie between 1 and the most: n=3:2'
+launch 1 -n 2:x -- true
+prints err '[run] the number of workers must be N or LEAST:MOST: n=2:x'
+launch 1 -n 2 --listen 127.0.0.1:20001 -- true
+prints err '[run] only elastic jobs can be joined'
+LOCKSTEP_JOB_TOKEN=mine launch 1 -n 1:2 --listen 0.0.0.0:20001 -- true
+prints err '[run] the launcher must listen at the address of this machine that others reach: listen=0.0.0.0:20001'
+launch 1 -n 2 --join 127.0.0.1:20001 -- true
+prints err '[run] launchers of one job must have the same token'
+LOCKSTEP_JOIN_TIMEOUT=0.5 LOCKSTEP_JOB_TOKEN=mine launch 1 -n 2 --join 127.0.0.1:1 -- true
+prints err 'cannot reach the coordinator: address=127.0.0.1:1'
+launch 0 -n 1:2 --json -- bash -c 'echo "views=$LOCKSTEP_VIEWS number=$LOCKSTEP_VIEW_WORKER config=$TF_CONFIG token=$LOCKSTEP_JOB_TOKEN"'
+[[ $(grep -cE 'views=127.0.0.1:[0-9]+ number=[23] config= token=[0-9a-f]{32}$' "$folder/out") == 2 ]] || fail "what elastic workers are told"
+prints err '"workers":2,"restarts":0,"exit":0,"failed_worker":null,"failure":null,"views":0}'
+launch 3 -n 2:2 --restarts 1 -- bash -c 'exit 3'
+prints err 'lockstep run: the job ends: '
+
 # What workers started ends with them; strangers and processes with sessions of their own do not.
 sleep "${mark}9" &
 stranger=$!
@@ -137,6 +179,14 @@ for signal in INT TERM HUP; do
   ends_with 9
   listed "got $signal" || fail "SIG$signal must be passed on"
 done
+start -n 1:1 --restarts 9 -- bash -c 'exit 7' # no worker runs while the next one waits for its start
+eventually "a long wait" grep -q 'restart 4 of 9' "$folder/err"
+kill -TERM "$launcher"
+ends_with 7
+LOCKSTEP_JOB_TOKEN=mine start -n 2 --join 127.0.0.1:1 -- true
+sleep 0.5
+kill -INT "$launcher"
+ends_with 130
 start -n 2 -- bash -c "trap '' INT; echo ready; sleep ${mark}3 & while :; do sleep 0.05; done"
 eventually "the workers' start" listed ready
 kill -INT "$launcher"

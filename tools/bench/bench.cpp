@@ -11,6 +11,7 @@
 #include "bench/model_step.h"
 #include "bench/step.h"
 #include "lockstep/strategy/tpu/tpu_system.h"
+#include "tools/bench/bench_checkpoint.h"
 #include "tools/bench/bench_workers.h"
 #include "tools/bench/bench_xla.h"
 #include "tools/report.h"
@@ -243,6 +244,7 @@ void add_all(CLI::App& bench) {
       report(step_json(bench::bench_step(each)), style(*json));
     }
     report_input({}, *json);
+    report_checkpoint({}, style(*json));
   });
 }
 
@@ -255,6 +257,7 @@ void add_bench(CLI::App& app) {
   add_run(*bench);
   add_step(*bench);
   add_input(*bench);
+  add_bench_checkpoint(*bench);
   add_xla(*bench);
   add_all(*bench);
 }

@@ -1,19 +1,15 @@
 #include "tools/run/run_attempt.h"
 
 #include <algorithm>
-#include <sys/wait.h>
-#include <unistd.h>
+#include <sys/signalfd.h>
 #include <utility>
-
-#include "tools/run/run_output.h"
+#include <vector>
 
 namespace lockstep::tools {
 namespace {
 
 using std::chrono::milliseconds;
 
-/// How long a process may take to end after SIGTERM.
-constexpr milliseconds kPatience{5000};
 /// How often the launcher polls while processes end, as not every end is signalled.
 constexpr milliseconds kShortLook{20};
 constexpr milliseconds kLongLook{1000};
@@ -35,6 +31,7 @@ SignalQueue::SignalQueue() {
   sigset_t blocked = awaited_;
   sigaddset(&blocked, SIGPIPE);  // writes report a closed output
   pthread_sigmask(SIG_BLOCK, &blocked, &before_);
+  descriptor_ = FileDescriptor(signalfd(-1, &awaited_, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
 SignalQueue::~SignalQueue() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
@@ -44,72 +41,41 @@ int SignalQueue::wait(milliseconds timeout) const {
   return std::max(0, sigtimedwait(&awaited_, nullptr, &limit));
 }
 
-Attempt::Attempt(const JobOptions& options, const std::string& file, const JobSettings& settings, Watchdog& watchdog)
-    : options_(options), watchdog_(watchdog) {
+Attempt::Attempt(const JobOptions& options, const JobSettings& settings, LocalWorkers& workers, JobFolder& folder,
+                 uint64_t first)
+    : options_(options), workers_(workers) {
   const std::vector<std::string> shared = job_variables(settings);
   for (int index = 0; index < options.num_workers; ++index) {
     std::vector<std::string> variables = shared;
     variables.push_back("TF_CONFIG=" + cluster_config(settings.ports, index));
-    members_.push_back({Worker(file, options.command, changed_environment(variables)), false, false, std::nullopt});
-    watchdog_.guard(members_.back().worker.session());
+    const uint64_t number = first + static_cast<uint64_t>(index);
+    for (std::string& variable : folder.variables(number)) variables.push_back(std::move(variable));
+    workers_.start(number, index, variables);
   }
 }
 
-std::vector<OutputStream> Attempt::take_output() {
-  std::vector<OutputStream> streams;
-  for (int index = 0; index < options_.num_workers; ++index) {
-    const auto prefix = [&](int target) { return options_.prefix ? worker_prefix(index, target) : std::string(); };
-    Worker& worker = members_[index].worker;
-    streams.push_back({std::move(worker.output), STDOUT_FILENO, prefix(STDOUT_FILENO), ""});
-    streams.push_back({std::move(worker.errors), STDERR_FILENO, prefix(STDERR_FILENO), ""});
-  }
-  return streams;
-}
-
-void Attempt::wait(const SignalQueue& signals) {
-  while (!all_gone()) {
-    const int signal = signals.wait(is_calm() ? kLongLook : kShortLook);
+void Attempt::wait(const SignalQueue& signals, const std::function<void()>& turn) {
+  while (!workers_.all_gone()) {
+    const int signal = signals.wait(workers_.is_calm() && !failure_ ? kLongLook : kShortLook);
     if (signal != 0 && signal != SIGCHLD) interrupt(signal);
-    for (int index = 0; index < options_.num_workers; ++index) look_after(index);
+    for (const LocalWorkers::End& end : workers_.look()) note_end(end);
     stop_after_failure();
-    reap_orphans();
+    turn();
   }
 }
 
 void Attempt::interrupt(int signal) {
-  const bool first = interrupted_by_ == 0;
-  if (first) interrupted_by_ = signal;
-  for (Member& member : members_) {
-    if (member.gone) continue;
-    if (first) {
-      member.worker.signal(signal);
-    } else {
-      member.kill_at = Clock::now();
-    }
+  if (interrupted_by_ == 0) {
+    interrupted_by_ = signal;
+    workers_.signal_all(signal);
+  } else {
+    workers_.kill_all();
   }
 }
 
-void Attempt::look_after(int index) {
-  Member& member = members_[index];
-  if (member.gone) return;
-  if (!member.ended) {
-    if (const auto status = member.worker.status()) note_end(index, *status);
-  }
-  if (member.ended && !member.worker.lives()) {
-    watchdog_.release(member.worker.session());
-    member.worker.end();
-    member.gone = true;
-  } else if (member.kill_at && Clock::now() >= *member.kill_at) {
-    member.worker.signal(SIGKILL);
-  } else if (member.ended && !member.kill_at) {
-    ask_to_end(member);  // processes that the worker started
-  }
-}
-
-void Attempt::note_end(int index, int status) {
-  members_[index].ended = true;
-  if (status == 0 || failure_) return;
-  failure_ = WorkerFailure{index, status, std::chrono::system_clock::now(), Clock::now() - start_};
+void Attempt::note_end(const LocalWorkers::End& end) {
+  if (end.status == 0 || failure_) return;
+  failure_ = WorkerFailure{end.place, end.status, std::chrono::system_clock::now(), Clock::now() - start_};
 }
 
 void Attempt::stop_after_failure() {
@@ -117,36 +83,7 @@ void Attempt::stop_after_failure() {
   if (!failure_ || stopping_ || interrupted_by_ != 0) return;
   if (Clock::now() - start_ < failure_->since_start + options_.grace) return;
   stopping_ = true;
-  for (Member& member : members_) {
-    if (!member.ended) ask_to_end(member);
-  }
-}
-
-void Attempt::ask_to_end(Member& member) {
-  member.worker.signal(SIGTERM);
-  member.kill_at = Clock::now() + kPatience;
-}
-
-/// Reaps orphaned processes, whose parent the launcher has become.
-void Attempt::reap_orphans() {
-  const auto is_worker = [this](pid_t pid) {
-    return std::any_of(members_.begin(), members_.end(), [&](const Member& m) { return m.worker.session() == pid; });
-  };
-  for (;;) {
-    siginfo_t info{};
-    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
-    if (is_worker(info.si_pid)) return;
-    waitpid(info.si_pid, nullptr, 0);
-  }
-}
-
-bool Attempt::is_calm() const {
-  return !failure_ && std::none_of(members_.begin(), members_.end(),
-                                   [](const Member& m) { return !m.gone && (m.ended || m.kill_at); });
-}
-
-bool Attempt::all_gone() const {
-  return std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.gone; });
+  workers_.stop_all();
 }
 
 }  // namespace lockstep::tools

@@ -1,15 +1,16 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <functional>
 #include <optional>
 #include <signal.h>
 #include <string>
-#include <vector>
 
+#include "tools/run/job_folder.h"
+#include "tools/run/local_workers.h"
 #include "tools/run/run_environment.h"
 #include "tools/run/run_job.h"
-#include "tools/run/run_watchdog.h"
-#include "tools/run/run_worker.h"
 
 namespace lockstep::tools {
 
@@ -23,23 +24,24 @@ class SignalQueue {
 
   /// Returns the next signal, or 0 after `timeout`.
   int wait(std::chrono::milliseconds timeout) const;
+  /// A descriptor that can be read when a signal has come; `wait` takes it.
+  int descriptor() const { return descriptor_.get(); }
 
  private:
   sigset_t awaited_;
   sigset_t before_;
+  FileDescriptor descriptor_;
 };
 
 /// All workers of a job, started once.
 class Attempt {
  public:
-  /// Starts the workers.
-  Attempt(const JobOptions& options, const std::string& file, const JobSettings& settings, Watchdog& watchdog);
+  /// Starts the workers. `first` is the number of the first one, which names its file for steps.
+  Attempt(const JobOptions& options, const JobSettings& settings, LocalWorkers& workers, JobFolder& folder,
+          uint64_t first);
 
-  /// Returns when all workers and the processes that they started have ended.
-  void wait(const SignalQueue& signals);
-
-  /// Returns the pipes of all workers; called once.
-  std::vector<struct OutputStream> take_output();
+  /// Returns when all workers and the processes that they started have ended. `turn` is called now and then.
+  void wait(const SignalQueue& signals, const std::function<void()>& turn);
 
   const std::optional<WorkerFailure>& failure() const { return failure_; }
   int interrupted_by() const { return interrupted_by_; }
@@ -47,28 +49,13 @@ class Attempt {
  private:
   using Clock = std::chrono::steady_clock;
 
-  struct Member {
-    Worker worker;
-    bool ended = false;
-    /// All of its processes have ended.
-    bool gone = false;
-    /// When it is killed, once it was asked to end.
-    std::optional<Clock::time_point> kill_at;
-  };
-
   void interrupt(int signal);
-  void look_after(int index);
-  void note_end(int index, int status);
+  void note_end(const LocalWorkers::End& end);
   void stop_after_failure();
-  void ask_to_end(Member& member);
-  void reap_orphans();
-  bool is_calm() const;
-  bool all_gone() const;
 
   const JobOptions& options_;
-  Watchdog& watchdog_;
+  LocalWorkers& workers_;
   Clock::time_point start_ = Clock::now();
-  std::vector<Member> members_;
   std::optional<WorkerFailure> failure_;
   bool stopping_ = false;
   int interrupted_by_ = 0;

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <array>
 #include <cstdio>
+#include <fstream>
 #include <netinet/in.h>
 #include <random>
 #include <set>
@@ -15,6 +16,7 @@
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/job/crypto.h"
 
 namespace lockstep::tools {
 namespace {
@@ -99,6 +101,36 @@ std::vector<std::string> job_variables(const JobSettings& settings) {
     result.push_back("LOCKSTEP_JOB_TOKEN_FILE=" + settings.token_file);
   } else if (settings.can_have_token && !env::given("LOCKSTEP_JOB_TOKEN") && !env::given("LOCKSTEP_JOB_TOKEN_FILE")) {
     result.push_back("LOCKSTEP_JOB_TOKEN=" + make_token());
+  }
+  return result;
+}
+
+std::string launcher_token(const std::string& token_file, bool required) {
+  const std::string file = token_file.empty() ? env::text("LOCKSTEP_JOB_TOKEN_FILE") : token_file;
+  if (!file.empty()) {
+    std::ifstream in(file);
+    std::string token;
+    std::getline(in, token);
+    LOCKSTEP_CHECK_VALUE(!token.empty(),
+                         "[run] the file must hold the job's token in its first line: token_file=", file);
+    return token;
+  }
+  if (const auto token = env::given("LOCKSTEP_JOB_TOKEN")) return *token;
+  if (!comm::job::tokens_are_supported()) return {};
+  LOCKSTEP_CHECK_VALUE(!required, "[run] launchers of one job must have the same token; give --token-file or ",
+                       "LOCKSTEP_JOB_TOKEN");
+  return make_token();
+}
+
+std::vector<std::string> elastic_variables(const std::string& address, uint64_t worker, int start,
+                                           const std::string& token_file, const std::string& token) {
+  std::vector<std::string> result{"LOCKSTEP_RESTART=" + std::to_string(start), "LOCKSTEP_VIEWS=" + address,
+                                  "LOCKSTEP_VIEW_WORKER=" + std::to_string(worker), "TF_CONFIG"};
+  if (!token_file.empty()) {
+    result.emplace_back("LOCKSTEP_JOB_TOKEN");
+    result.push_back("LOCKSTEP_JOB_TOKEN_FILE=" + token_file);
+  } else if (!token.empty() && !env::given("LOCKSTEP_JOB_TOKEN_FILE")) {
+    result.push_back("LOCKSTEP_JOB_TOKEN=" + token);
   }
   return result;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,6 +35,16 @@ std::string cluster_config(const std::vector<int>& ports, int index);
 /// Returns the variables, as NAME=value, that all workers get in addition to those of the launcher; NAME alone removes
 /// a variable.
 std::vector<std::string> job_variables(const JobSettings& settings);
+
+/// Returns the secret of an elastic job: the first line of `token_file`, else that of the launcher's own environment,
+/// else a new one, or none where this build supports no tokens. ValueError where the file has none, and where one is
+/// `required` and not given.
+std::string launcher_token(const std::string& token_file, bool required);
+
+/// Returns the variables, as `job_variables`, of a worker of an elastic job whose views are issued at `address`, which
+/// is the `start`-th one of its place.
+std::vector<std::string> elastic_variables(const std::string& address, uint64_t worker, int start,
+                                           const std::string& token_file, const std::string& token);
 
 /// Returns the launcher's environment with `changes` applied (NAME=value sets, NAME removes a variable).
 std::vector<std::string> changed_environment(const std::vector<std::string>& changes);

@@ -88,14 +88,28 @@ void copy_piece(OutputStream& stream, std::string& bytes, std::string& text) {
 
 }  // namespace
 
-OutputThread::OutputThread(std::vector<OutputStream> streams)
-    : streams_(std::move(streams)), finish_(open_pipe()), thread_([this] { copy(); }) {}
+OutputThread::OutputThread() : news_(open_pipe()), thread_([this] { copy(); }) {}
 
 OutputThread::~OutputThread() { finish(); }
 
+void OutputThread::add(std::vector<OutputStream> streams) {
+  {
+    const std::lock_guard lock(mutex_);
+    for (OutputStream& stream : streams) new_.push_back(std::move(stream));
+  }
+  const char byte = 0;
+  [[maybe_unused]] const ssize_t told = write(news_.write_end.get(), &byte, 1);
+}
+
+void OutputThread::take_new() {
+  const std::lock_guard lock(mutex_);
+  for (OutputStream& stream : new_) streams_.push_back(std::move(stream));
+  new_.clear();
+}
+
 void OutputThread::finish() {
   if (!thread_.joinable()) return;
-  finish_.write_end.reset();
+  news_.write_end.reset();
   thread_.join();
 }
 
@@ -103,13 +117,16 @@ void OutputThread::copy() {
   std::string bytes(kPipeBytes, '\0');
   std::string text;
   for (bool finishing = false; !finishing;) {
-    std::vector<pollfd> waits{{finish_.read_end.get(), POLLIN, 0}};
+    std::erase_if(streams_, [](const OutputStream& stream) { return !stream.source.is_open(); });
+    std::vector<pollfd> waits{{news_.read_end.get(), POLLIN, 0}};
     for (const OutputStream& stream : streams_) waits.push_back({stream.source.get(), POLLIN, 0});
     poll(waits.data(), waits.size(), -1);
-    finishing = waits[0].revents != 0;
     for (size_t i = 0; i < streams_.size(); ++i) {
       if (waits[i + 1].revents != 0) copy_piece(streams_[i], bytes, text);
     }
+    char byte = 0;
+    finishing = waits[0].revents != 0 && read(news_.read_end.get(), &byte, 1) <= 0;
+    take_new();
   }
   for (OutputStream& stream : streams_) {
     if (stream.source.is_open()) copy_piece(stream, bytes, text);

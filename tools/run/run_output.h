@@ -1,5 +1,6 @@
 #pragma once
 
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,9 +27,12 @@ struct OutputStream {
 /// is closed, its sources are closed, so that writers see the same error as without the launcher.
 class OutputThread {
  public:
-  explicit OutputThread(std::vector<OutputStream> streams);
+  OutputThread();
   /// Calls `finish`.
   ~OutputThread();
+
+  /// Adds streams.
+  void add(std::vector<OutputStream> streams);
 
   /// Copies the current contents of the pipes, waits until they are written, and closes the pipes, even if another
   /// process has their other ends open.
@@ -37,8 +41,13 @@ class OutputThread {
  private:
   void copy();
 
+  void take_new();
+
   std::vector<OutputStream> streams_;
-  Pipe finish_;
+  std::mutex mutex_;
+  std::vector<OutputStream> new_;
+  /// A byte tells of new streams; its end of the end.
+  Pipe news_;
   std::thread thread_;
 };
 

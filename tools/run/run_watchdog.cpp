@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <system_error>
 #include <unistd.h>
 
 #include "tools/run/run_session.h"
@@ -34,7 +35,7 @@ void kill_all(const std::set<pid_t>& sessions) {
 
 /// A message is a session to guard, or the negative of one to guard no longer; the launcher's end is the end of the
 /// pipe.
-[[noreturn]] void watch(int messages) {
+[[noreturn]] void watch(int messages, const std::filesystem::path& folder) {
   stand_apart();
   std::set<pid_t> sessions;
   pid_t message = 0;
@@ -46,15 +47,17 @@ void kill_all(const std::set<pid_t>& sessions) {
     }
   }
   kill_all(sessions);
+  std::error_code ignored;
+  std::filesystem::remove_all(folder, ignored);
   _exit(0);
 }
 
 }  // namespace
 
-Watchdog::Watchdog() : messages_(open_pipe()), pid_(fork()) {
+Watchdog::Watchdog(const std::filesystem::path& folder) : messages_(open_pipe()), pid_(fork()) {
   if (pid_ == 0) {
     messages_.write_end.reset();
-    watch(messages_.read_end.get());
+    watch(messages_.read_end.get(), folder);
   }
   messages_.read_end.reset();
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <sys/types.h>
 
 #include "tools/run/run_worker.h"
@@ -7,12 +8,14 @@
 namespace lockstep::tools {
 
 /// A process that outlives the launcher of `lockstep run`: when the launcher is killed by a signal that it cannot
-/// catch, the watchdog kills the children of the workers. (The system kills the workers then, but not their children.)
+/// catch, the watchdog kills the children of the workers, and removes the folder of the job. (The system kills the
+/// workers then, but not their children.)
 ///
 /// Make one before the first worker.
 class Watchdog {
  public:
-  Watchdog();
+  /// `folder` is removed after the launcher was killed.
+  explicit Watchdog(const std::filesystem::path& folder);
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
   /// Ends the process; sessions that are still guarded are killed.

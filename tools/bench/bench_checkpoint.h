@@ -1,0 +1,15 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "bench/checkpoint.h"
+#include "tools/report.h"
+
+namespace lockstep::tools {
+
+/// `lockstep bench checkpoint`.
+void add_bench_checkpoint(CLI::App& bench);
+
+void report_checkpoint(const bench::CheckpointOptions& options, ReportStyle style);
+
+}  // namespace lockstep::tools
