@@ -5,10 +5,12 @@ option(LOCKSTEP_PRECOMPILE "Precompile LibTorch's headers, once for all targets"
 option(LOCKSTEP_UNITY "Compile the files of a folder together: a third of the time; OFF compiles file by file" ON)
 set(LOCKSTEP_UNITY_FILES 12 CACHE STRING "How many files a unit of a unity build has at most")
 
+# Checkouts in several folders share what the cache has: paths count from the checkout.
 find_program(LOCKSTEP_CCACHE ccache)
 if(LOCKSTEP_CCACHE AND PROJECT_IS_TOP_LEVEL AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
-      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${LOCKSTEP_CCACHE})
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${LOCKSTEP_CCACHE})
 endif()
 
 set(lockstep_standard_headers
