@@ -1,14 +1,20 @@
 #!/usr/bin/env python3
 """Checks that files of lockstep/ compile alone, which a unity build does not show.
 
-Every header has #pragma once and is listed in a CMakeLists.txt. Public headers compile without the precompiled header,
-private ones with it: it hides missing includes of LibTorch and the standard library, not of ours, and takes a third of the
-time. Of the sources a sample is compiled, another one for every commit. What was fine is not compiled again until it, or a
-header of ours that it includes, changes (stamps in the build folder).
+Every header has #pragma once, is listed in a CMakeLists.txt, and compiles alone. Of the sources a sample is compiled, another
+one for every commit. What was fine is not compiled again until it, or a header of ours that it includes, changes (stamps in
+the build folder).
+
+Nearly all of the time is LibTorch's headers, so the most used ones are precompiled (BASES). A file is compiled with a base
+only if it includes all that the base has, itself or through headers of ours: no missing include is hidden, of ours or of
+others, in public headers or private ones. A base saves time when 4 files use it. instantiate_plugin.cpp makes using one
+cheap; a compiler that cannot load it takes longer and finds the same.
 """
 
 import argparse
+import collections
 import concurrent.futures
+import functools
 import hashlib
 import json
 import os
@@ -17,10 +23,25 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-INCLUDE = re.compile(r'^\s*#\s*include\s*"(lockstep/[^"]+)"', re.MULTILINE)
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 ENGINES = "lockstep/comm/engines/"
+# Headers that are precompiled together, the most expensive first: a file is compiled with the first that it includes all of.
+BASES = [
+    ("torch/nn/module.h",),
+    ("ATen/ops/scalar_tensor.h",),
+    ("torch/optim/optimizer.h",),
+    ("ATen/core/Tensor.h",),
+    ("c10/core/ScalarType.h",),
+    ("c10/util/intrusive_ptr.h",),
+    ("chrono", "memory", "string", "vector"),
+    ("functional", "string"),
+    ("memory", "string", "vector"),
+    ("string",),
+]
+USERS_OF_A_BASE = 4
 
 
 def listed_files():
@@ -55,55 +76,107 @@ def engine_command(build, folder, fallback):
     return fallback
 
 
-def without_precompiled(words):
+def plain(words):
+    """Returns the words without what is for optimisation, dependencies and the precompiled header."""
     command, skip = [], False
     for word in words:
-        if skip or word in ("-include", "-MT", "-MF"):
+        if skip or word in ("-include", "-MT", "-MF", "-x"):
             skip = not skip
         elif not re.match(r"-O\d|-g\d?$|-MD$|-Winvalid-pch|-fpch-preprocess", word):
             command.append(word)
-    return command
+    # A source that another file includes looks like a header: see LockstepCompile.cmake.
+    return command + ["-Wno-subobject-linkage", "-Wno-unknown-pragmas"]
 
 
-def without_dependencies(words):
-    command, skip = [], False
-    for word in words:
-        if skip or word in ("-MT", "-MF"):
-            skip = not skip
-        elif word != "-MD":
-            command.append(word)
-    return command
+@functools.cache
+def includes(path):
+    """Returns what the file names in #include; nothing for files that are not ours."""
+    ours = path.startswith("lockstep/") and (ROOT / path).exists()
+    return INCLUDE.findall((ROOT / path).read_text()) if ours else []
+
+
+def reached(file):
+    """Returns all that the file includes, itself or through headers of ours, and the file."""
+    seen, todo = set(), [file]
+    while todo:
+        path = todo.pop()
+        if path not in seen:
+            seen.add(path)
+            todo += includes(path)
+    return seen
 
 
 def digest(file, command):
     """Hashes the file and all of our headers that it reaches, with the command."""
-    seen, todo = set(), [file]
     state = hashlib.sha256(" ".join(command).encode())
-    while todo:
-        path = todo.pop()
-        if path in seen or not (ROOT / path).exists():
-            continue
-        seen.add(path)
-        todo += INCLUDE.findall((ROOT / path).read_text())
-    for path in sorted(seen):
-        state.update((ROOT / path).read_bytes())
+    for path in sorted(reached(file)):
+        if includes(path) or path == file:
+            state.update((ROOT / path).read_bytes())
     return state.hexdigest()
 
 
-def compile_alone(file, command, build, stamps):
-    stamp = stamps / file.replace("/", "_")
-    wanted = digest(file, command)
-    if stamp.exists() and stamp.read_text() == wanted:
-        return None
+def run(command, build, text=""):
+    return subprocess.run(command, input=text, cwd=build, text=True, capture_output=True)
+
+
+class Bases:
+    """The precompiled headers of one run: in a folder that is removed after it, as they take 1 GB."""
+
+    def __init__(self, command, build, folder):
+        self.command, self.build, self.folder = command, build, pathlib.Path(folder)
+        plugin = [command[0], "-shared", "-fPIC", str(ROOT / "scripts/instantiate_plugin.cpp"), "-o", f"{folder}/plugin.so"]
+        if run(plugin, build).returncode == 0:
+            loaded = command + [f"-fplugin={folder}/plugin.so"]
+            if run(loaded + ["-fsyntax-only", "-x", "c++", "-"], build).returncode == 0:
+                self.command = loaded
+
+    def start(self, files, pool):
+        """Chooses a base for each file, and starts to precompile those that are worth it."""
+        self.base = {}
+        for file in files:
+            below = reached(file) - {file}
+            self.base[file] = next((base for base in BASES if below.issuperset(base)), None)
+        users = collections.Counter(self.base.values())
+        self.ready = {base: pool.submit(self.precompile, base) for base in BASES if users[base] >= USERS_OF_A_BASE}
+
+    def precompile(self, base):
+        header = self.folder / f"base_{BASES.index(base)}.h"
+        header.write_text("".join(f"#include <{name}>\n" for name in base) + "#pragma lockstep instantiate\n")
+        # Where this fails, the files that use it include its text, and tell why.
+        run(self.command + ["-x", "c++-header", str(header), "-o", f"{header}.gch"], self.build)
+        return header
+
+    def command_for(self, file):
+        ready = self.ready.get(self.base.get(file))
+        return self.command + ["-include", str(ready.result())] if ready else self.command
+
+
+def compile_alone(file, command, build):
     # Included twice, so that a missing guard shows; by a file, so that #pragma once is not in the main file.
     source = f'#include "{file}"\n' * (2 if file.endswith(".h") else 1)
-    # A source that another file includes looks like a header: see LockstepCompile.cmake.
-    result = subprocess.run(command + ["-Wno-subobject-linkage", "-fsyntax-only", "-x", "c++", "-"], input=source,
-                            cwd=build, text=True, capture_output=True)
-    if result.returncode == 0:
-        stamp.write_text(wanted)
-        return None
-    return f"{file}:1: does not compile alone\n{result.stderr}"
+    result = run(command + ["-fsyntax-only", "-x", "c++", "-"], build, source)
+    return f"{file}:1: does not compile alone\n{result.stderr}" if result.returncode else None
+
+
+def compile_all(commands, library, build, stamps):
+    """Compiles the files that have changed, each alone; returns the problems."""
+    digests = {file: digest(file, command) for file, command in commands.items()}
+    stamp = {file: stamps / file.replace("/", "_") for file in commands}
+    changed = [f for f in commands if not stamp[f].exists() or stamp[f].read_text() != digests[f]]
+
+    def check(file, bases):
+        command = bases.command_for(file) if commands[file] == library else commands[file]
+        problem = compile_alone(file, command, build)
+        if not problem:
+            stamp[file].write_text(digests[file])
+        return problem
+
+    with tempfile.TemporaryDirectory(dir=build) as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        bases = Bases(library, build, folder)
+        bases.start([f for f in changed if commands[f] == library], pool)
+        # What needs no base is compiled while the last bases are being made.
+        changed.sort(key=lambda file: bases.base.get(file) is not None)
+        return [problem for problem in pool.map(lambda file: check(file, bases), changed) if problem]
 
 
 def built_sources(build):
@@ -137,22 +210,17 @@ def main():
 
     stamps = build / "compiled_alone"
     stamps.mkdir(parents=True, exist_ok=True)
-    library = library_command(build)
-    commands = {}
+    library = plain(library_command(build))
+    commands = dict.fromkeys(headers, library)
     for header in headers:
-        folder = "/".join(header.split("/")[:4])
         if header.startswith(ENGINES):
-            commands[header] = without_precompiled(engine_command(build, folder, library))
-        else:
-            commands[header] = without_precompiled(library) if files.get(header) else without_dependencies(library)
+            commands[header] = plain(engine_command(build, "/".join(header.split("/")[:4]), library))
     # Engines, and kernels for one kind of processor, have flags of their own.
     optional = re.compile(r"/crc32c_(x86_64|arm64)|^lockstep/comm/engines/(gloo|mpi|nccl)/|_(x86_64|aarch64|arm64)\.cpp$")
     built = built_sources(build)
     sources = [f for f in files if f.endswith(".cpp") and f in built and not optional.search(f)]
-    for source in sample_of(sources, options.sources):
-        commands[source] = without_dependencies(library)
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        problems += filter(None, pool.map(lambda f: compile_alone(f, commands[f], build, stamps), commands))
+    commands.update(dict.fromkeys(sample_of(sources, options.sources), library))
+    problems += compile_all(commands, library, build, stamps)
     public = sum(files.get(h, False) for h in headers)
     print("\n".join(problems) + ("\n" if problems else "") +
           f"alone: {len(headers)} headers ({public} public), {len(commands) - len(headers)} sources, {len(problems)} problems")
