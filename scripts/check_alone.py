@@ -89,10 +89,10 @@ def plain(words):
 
 
 @functools.cache
-def includes(path):
-    """Returns what the file names in #include; nothing for files that are not ours."""
+def text_of(path):
+    """Returns the text of a file of ours; nothing for headers of others."""
     ours = path.startswith("lockstep/") and (ROOT / path).exists()
-    return INCLUDE.findall((ROOT / path).read_text()) if ours else []
+    return (ROOT / path).read_text() if ours else ""
 
 
 def reached(file):
@@ -102,7 +102,7 @@ def reached(file):
         path = todo.pop()
         if path not in seen:
             seen.add(path)
-            todo += includes(path)
+            todo += INCLUDE.findall(text_of(path))
     return seen
 
 
@@ -110,8 +110,7 @@ def digest(file, command):
     """Hashes the file and all of our headers that it reaches, with the command."""
     state = hashlib.sha256(" ".join(command).encode())
     for path in sorted(reached(file)):
-        if includes(path) or path == file:
-            state.update((ROOT / path).read_bytes())
+        state.update(text_of(path).encode())
     return state.hexdigest()
 
 

@@ -11,4 +11,4 @@ git ls-files --cached --others --exclude-standard '*.h' '*.cpp' | while read -r 
   if [[ -f $file ]]; then
     echo "$file"
   fi
-done | xargs --no-run-if-empty clang-format "${mode[@]}"
+done | xargs --no-run-if-empty --max-procs="$(nproc)" --max-args=50 clang-format "${mode[@]}"
