@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <unistd.h>
 #include <vector>
 
@@ -125,6 +126,49 @@ void measure_stall(AdamStep& step, CheckpointManager& manager, CheckpointResult&
   result.stall_fraction = (result.seconds_step_saving - result.seconds_step) / result.seconds_step;
 }
 
+/// Sets the folder of snapshots in memory for as long as it lives.
+class MemoryFolder {
+ public:
+  MemoryFolder() : place_(fs::exists("/dev/shm") ? "/dev/shm" : "") {
+    if (const char* const before = std::getenv(kVariable)) before_ = before;
+    ::setenv(kVariable, place_.file("memory").c_str(), 1);
+  }
+  ~MemoryFolder() {
+    if (before_) {
+      ::setenv(kVariable, before_->c_str(), 1);
+    } else {
+      ::unsetenv(kVariable);
+    }
+  }
+  MemoryFolder(const MemoryFolder&) = delete;
+  MemoryFolder& operator=(const MemoryFolder&) = delete;
+
+ private:
+  static constexpr const char* kVariable = "LOCKSTEP_MEMORY_FOLDER";
+  CheckpointPlace place_;
+  std::optional<std::string> before_;
+};
+
+void measure_snapshots(AdamStep& step, const Checkpoint& checkpoint, const CheckpointPlace& place,
+                       CheckpointResult& result) {
+  const MemoryFolder memory;
+  CheckpointManager manager(checkpoint, place.file("snapshots"), {.redundancy = 1});
+  int64_t number = 0;
+  const auto step_and_snapshot = [&] {
+    step();
+    manager.after_step(++number);
+  };
+  time_of(2, step_and_snapshot);  // The first two make their memory.
+  std::vector<double> without;
+  std::vector<double> with;
+  for (int repeat = 0; repeat < result.options.repeats; ++repeat) {
+    without.push_back(time_of(result.options.steps, step));
+    with.push_back(time_of(result.options.steps, step_and_snapshot));
+  }
+  result.seconds_step_snapshot = median(with);
+  result.snapshot_fraction = result.seconds_step_snapshot / median(without) - 1;
+}
+
 void measure_files(CheckpointManager& manager, const CheckpointPlace& place, CheckpointResult& result) {
   constexpr int64_t kStep = 1'000'000;
   const std::string plain_file = place.file("plain");
@@ -143,6 +187,7 @@ void measure_files(CheckpointManager& manager, const CheckpointPlace& place, Che
       manager.save(kStep + repeat);
       manager.wait();
     }));
+    manager.checkpoints();  // Returns when the one before is removed.
     forget(plain_file);
     forget(folder);
     plain_reads.push_back(time_of(1, [&] { plain_read(plain_file, bytes); }));
@@ -169,6 +214,7 @@ CheckpointResult bench_checkpoint(const CheckpointOptions& options) {
   const Checkpoint checkpoint({{"model", step.model()}, {"adam", step.optimizer()}});
   CheckpointManager manager(checkpoint, place.file("run"), {.keep = 1});
   measure_stall(step, manager, result);
+  measure_snapshots(step, checkpoint, place, result);
   measure_files(manager, place, result);
   return result;
 }

@@ -29,6 +29,9 @@ struct CheckpointResult {
   double seconds_step_saving = 0;
   /// (seconds_step_saving - seconds_step) / seconds_step.
   double stall_fraction = 0;
+  /// Of a step that is followed by a snapshot in memory, and (seconds_step_snapshot - seconds_step) / seconds_step.
+  double seconds_step_snapshot = 0;
+  double snapshot_fraction = 0;
   /// How long a call of `save` takes.
   double seconds_save_call = 0;
   /// From the call until the checkpoint is complete on the disk, and for writing as many bytes to one file, with fsync.

@@ -233,7 +233,6 @@ IndexContent parse_index(std::string_view text, const std::string& place) {
 
 void write_index(const std::string& folder, CheckpointInfo info, const State& values, const WriteOptions& options) {
   const std::string text = index_text(info, values);
-  if (options.sync) sync_folder(folder);  // all parts are there before the index is
   replace_file(folder + "/index.json", text, options.sync);
   if (options.sync) sync_folder(folder);
 }

@@ -26,6 +26,8 @@ namespace {
 constexpr int64_t kChunkBytes = 4 * kBlockBytes;
 /// What direct writes must be aligned to, in memory and in the file.
 constexpr int64_t kDirectAlignment = 4096;
+/// Aligned memory of at least this size is written from where it is; the rest is copied to a buffer.
+constexpr int64_t kLeastInPlace = int64_t{64} << 10;
 constexpr size_t kMostWriters = 2;
 
 struct FreeMemory {
@@ -51,6 +53,25 @@ class FileDescriptor {
   int number_;
 };
 
+std::vector<std::string_view> joined_in_memory(const std::vector<std::string_view>& parts) {
+  std::vector<std::string_view> joined;
+  for (const std::string_view part : parts) {
+    if (!joined.empty() && joined.back().data() + joined.back().size() == part.data()) {
+      joined.back() = {joined.back().data(), joined.back().size() + part.size()};
+    } else {
+      joined.push_back(part);
+    }
+  }
+  return joined;
+}
+
+/// Whether direct I/O can write this memory at this position of the file.
+bool is_in_place(const iovec& part, int64_t position) {
+  return position % kDirectAlignment == 0 &&
+         reinterpret_cast<uintptr_t>(part.iov_base) % static_cast<uintptr_t>(kDirectAlignment) == 0 &&
+         static_cast<int64_t>(part.iov_len) >= kLeastInPlace;
+}
+
 /// A file that several threads write, chunk by chunk.
 class FileWriter {
  public:
@@ -63,13 +84,17 @@ class FileWriter {
   void work();
   void write_chunk(int64_t chunk, AlignedMemory& buffer);
   void write_directly(int64_t begin, int64_t end, AlignedMemory& buffer);
+  int64_t end_of_copied(int64_t begin, int64_t end) const;
+  const char* copied(int64_t begin, int64_t end, AlignedMemory& buffer) const;
+  int64_t write_aligned(const char* from, int64_t begin, int64_t end);
   void write_normally(int64_t begin, int64_t end);
   std::vector<iovec> parts_of(int64_t begin, int64_t end) const;
   void refuse(int error) const;
   void fail(const std::string& text);
 
   const std::string& path_;
-  const std::vector<std::string_view>& bytes_;
+  /// Parts of memory, of which none goes on where the one before ends.
+  std::vector<std::string_view> bytes_;
   /// The position of each part, and the end.
   std::vector<int64_t> starts_;
   int64_t size_ = 0;
@@ -86,7 +111,7 @@ class FileWriter {
 
 FileWriter::FileWriter(const std::string& path, const std::vector<std::string_view>& bytes, bool direct)
     : path_(path),
-      bytes_(bytes),
+      bytes_(joined_in_memory(bytes)),
       file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)),
       direct_file_(direct && file_.get() >= 0 ? ::open(path.c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC) : -1),
       direct_(direct_file_.get() >= 0) {
@@ -177,6 +202,28 @@ void FileWriter::write_chunk(int64_t begin, AlignedMemory& buffer) {
 }
 
 void FileWriter::write_directly(int64_t begin, int64_t end, AlignedMemory& buffer) {
+  while (begin < end && direct_) {
+    const iovec first = parts_of(begin, end).front();
+    const bool in_place = is_in_place(first, begin);
+    const int64_t whole_pages = static_cast<int64_t>(first.iov_len) / kDirectAlignment * kDirectAlignment;
+    const int64_t next = in_place ? begin + whole_pages : end_of_copied(begin, end);
+    const char* const from = in_place ? static_cast<const char*>(first.iov_base) : copied(begin, next, buffer);
+    begin = write_aligned(from, begin, next);
+  }
+  write_normally(begin, end);
+}
+
+// Where the next part begins that is written in place.
+int64_t FileWriter::end_of_copied(int64_t begin, int64_t end) const {
+  int64_t position = begin;
+  for (const iovec& part : parts_of(begin, end)) {
+    if (position > begin && is_in_place(part, position)) return position;
+    position += static_cast<int64_t>(part.iov_len);
+  }
+  return end;
+}
+
+const char* FileWriter::copied(int64_t begin, int64_t end, AlignedMemory& buffer) const {
   if (!buffer) buffer.reset(static_cast<char*>(std::aligned_alloc(kDirectAlignment, kChunkBytes)));
   LOCKSTEP_CHECK_DATA(buffer, "[save] there is no memory for writing: file=\"", path_, "\", bytes=", kChunkBytes);
   char* place = buffer.get();
@@ -184,19 +231,30 @@ void FileWriter::write_directly(int64_t begin, int64_t end, AlignedMemory& buffe
     std::memcpy(place, part.iov_base, part.iov_len);
     place += part.iov_len;
   }
+  return buffer.get();
+}
+
+// Returns the position up to which the file was written: not `end` where the file system does not take direct writes.
+int64_t FileWriter::write_aligned(const char* from, int64_t begin, int64_t end) {
   while (begin < end) {
-    const char* const from = place - (end - begin);
     const ssize_t written =
         ::pwrite(direct_file_.get(), from, static_cast<size_t>(end - begin), static_cast<off_t>(begin));
     if (written < 0 && errno == EINTR) continue;
     if (written < 0 && errno == EINVAL) {
       direct_ = false;  // this file system, or this alignment, does not take it
-      return write_normally(begin, end);
+      return begin;
     }
     if (written <= 0) refuse(written < 0 ? errno : ENOSPC);
+    from += written;
     begin += written;
-    if (begin % kDirectAlignment != 0) return write_normally(begin, end);
+    if (begin % kDirectAlignment != 0) {
+      const int64_t page_end = std::min(end, (begin / kDirectAlignment + 1) * kDirectAlignment);
+      write_normally(begin, page_end);
+      from += page_end - begin;
+      begin = page_end;
+    }
   }
+  return end;
 }
 
 void FileWriter::write_normally(int64_t begin, int64_t end) {

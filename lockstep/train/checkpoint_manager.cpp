@@ -157,8 +157,7 @@ void CheckpointManager::Impl::save(int64_t step) {
   check_outside_of_run("save");
   throw_error();
   const std::vector<detail::ObjectState> objects = checkpoint.collect();
-  const std::vector<detail::HeldPiece> pieces = detail::pieces_to_write(objects, place());
-  writer.start({step, staging.copy(pieces), detail::values_of(objects)});
+  writer.start({step, staging.copy(detail::pieces_to_write(objects, place())), detail::values_of(objects)});
   last_saved = step;
   last_save_time = std::chrono::steady_clock::now();
 }
@@ -186,6 +185,7 @@ void CheckpointManager::Impl::note_restored(const detail::RestoreSource& source)
 std::optional<int64_t> CheckpointManager::Impl::restore_newest() {
   check_outside_of_run("restore_latest");
   writer.wait();
+  writer.wait_for_removals();
   const bool is_first = strategy->worker() == 0;
   if (is_first) detail::remove_leftovers(folder, c10::str(job));
   std::vector<std::string> incomplete;
@@ -231,6 +231,7 @@ int64_t CheckpointManager::restore_or_initialize() {
 void CheckpointManager::restore(int64_t step) {
   impl_->check_outside_of_run("restore");
   impl_->writer.wait();
+  impl_->writer.wait_for_removals();
   const std::string path = impl_->folder + "/" + detail::checkpoint_name(step);
   const detail::RestoreSource source{step, false, path, [&] { return detail::open_checkpoint(path).state; }};
   std::string damage;
@@ -249,7 +250,10 @@ std::optional<int64_t> CheckpointManager::latest() const {
   return steps.empty() ? std::nullopt : std::optional(steps.back());
 }
 
-std::vector<int64_t> CheckpointManager::checkpoints() const { return detail::list_checkpoints(impl_->folder); }
+std::vector<int64_t> CheckpointManager::checkpoints() const {
+  impl_->writer.wait_for_removals();
+  return detail::list_checkpoints(impl_->folder);
+}
 
 bool CheckpointManager::after_step(int64_t step) {
   Impl& own = *impl_;

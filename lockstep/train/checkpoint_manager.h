@@ -97,7 +97,8 @@ class LOCKSTEP_API CheckpointManager {
   /// step is replaced. Throws the error of the save before, once: DataError with path and reason where the disk is full
   /// or the folder cannot be written; older checkpoints are unchanged. All workers get the same error.
   void save(int64_t step);
-  /// Waits until the last save is on the disk, and throws its error.
+  /// Waits until the last save is on the disk, and throws its error. Checkpoints that are no longer kept are removed
+  /// afterwards, behind the training.
   void wait();
 
   /// Restores the newest checkpoint that is whole, and returns its step; nothing where there are none. A damaged one is

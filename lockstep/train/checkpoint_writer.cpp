@@ -73,6 +73,11 @@ void CheckpointWriter::wait() {
   changed_.wait(lock, [&] { return !pending_; });
 }
 
+void CheckpointWriter::wait_for_removals() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !is_removing_; });
+}
+
 bool CheckpointWriter::has_failed() const {
   const std::lock_guard lock(mutex_);
   return error_.has_value();
@@ -94,9 +99,24 @@ void CheckpointWriter::work() {
     lock.unlock();
     SaveOutcome outcome = write(*pending_, number);
     lock.lock();
+    is_removing_ = outcome.is_done() && agreement_.worker() == 0;
     if (!outcome.is_done()) error_ = std::move(outcome);
     pending_.reset();
     changed_.notify_all();
+    if (!is_removing_) continue;
+    lock.unlock();
+    remove_old();
+    lock.lock();
+    is_removing_ = false;
+    changed_.notify_all();
+  }
+}
+
+void CheckpointWriter::remove_old() const {
+  const SaveOutcome removed =
+      SaveOutcome::of([&] { apply_retention(options_.folder, options_.retention, options_.token); });
+  if (!removed.is_done()) {
+    LOCKSTEP_LOG(Warn) << "[CheckpointManager] old checkpoints stay: " << removed.text;
   }
 }
 
@@ -107,16 +127,8 @@ SaveOutcome CheckpointWriter::write(const PendingSave& save, int64_t number) {
     folder.make();
     write_own_part(save, folder.path());
   });
-  SaveOutcome outcome = agreement_.agree(number, mine, [&] {
-    SaveOutcome completed = SaveOutcome::of([&] { complete(save, folder.path()); });
-    if (!completed.is_done()) return completed;
-    const SaveOutcome removed =
-        SaveOutcome::of([&] { apply_retention(options_.folder, options_.retention, options_.token); });
-    if (!removed.is_done()) {
-      LOCKSTEP_LOG(Warn) << "[CheckpointManager] old checkpoints stay: " << removed.text;
-    }
-    return completed;
-  });
+  SaveOutcome outcome =
+      agreement_.agree(number, mine, [&] { return SaveOutcome::of([&] { complete(save, folder.path()); }); });
   if (outcome.is_done()) return outcome;
   // Where a worker was lost others may still write: the next job removes the folder.
   if (outcome.kind != SaveOutcome::Kind::Lost) folder.remove();

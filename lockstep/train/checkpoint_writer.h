@@ -45,8 +45,10 @@ class LOCKSTEP_API CheckpointWriter {
 
   /// Waits for the save before.
   void start(PendingSave save);
-  /// Waits until nothing is under way.
+  /// Waits until no save is under way: the last one is complete on the disk, or has failed.
   void wait();
+  /// Waits until checkpoints are removed that are no longer kept, which the thread does after a save is complete.
+  void wait_for_removals();
   /// Whether a save has failed and nobody has taken its error.
   bool has_failed() const;
   /// Waits, and returns the error of the last save, once.
@@ -57,6 +59,7 @@ class LOCKSTEP_API CheckpointWriter {
   SaveOutcome write(const PendingSave& save, int64_t number);
   void write_own_part(const PendingSave& save, const std::string& folder) const;
   void complete(const PendingSave& save, const std::string& folder) const;
+  void remove_old() const;
   std::string part_name(int worker) const;
 
   Options options_;
@@ -65,6 +68,7 @@ class LOCKSTEP_API CheckpointWriter {
   std::condition_variable changed_;
   std::optional<PendingSave> pending_;
   std::optional<SaveOutcome> error_;
+  bool is_removing_ = false;
   bool is_ending_ = false;
   int64_t num_saves_ = 0;
   std::thread thread_;

@@ -111,8 +111,13 @@ char* Staging::memory(int64_t num_bytes, bool page_locked) {
   return mapped_;
 }
 
-std::vector<SavedPiece> Staging::copy(const std::vector<HeldPiece>& pieces) {
-  const std::vector<int64_t> offsets = piece_offsets(pieces);
+// As they will be in the file: the widest elements first, without gaps, so that the file is written from this memory.
+std::vector<SavedPiece> Staging::copy(std::vector<HeldPiece> pieces) {
+  std::stable_sort(pieces.begin(), pieces.end(), [](const HeldPiece& left, const HeldPiece& right) {
+    return c10::elementSize(left.dtype) > c10::elementSize(right.dtype);
+  });
+  std::vector<int64_t> offsets = {0};
+  for (const HeldPiece& piece : pieces) offsets.push_back(offsets.back() + piece.num_bytes());
   const bool page_locked =
       std::any_of(pieces.begin(), pieces.end(), [](const HeldPiece& piece) { return piece.values.is_cuda(); });
   char* const base = memory(std::max<int64_t>(offsets.back(), 1), page_locked);

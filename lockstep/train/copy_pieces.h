@@ -30,7 +30,7 @@ class LOCKSTEP_API Staging {
   Staging& operator=(const Staging&) = delete;
 
   /// Copies all pieces; what is returned points to this memory and is valid until the next call.
-  std::vector<SavedPiece> copy(const std::vector<HeldPiece>& pieces);
+  std::vector<SavedPiece> copy(std::vector<HeldPiece> pieces);
 
  private:
   char* memory(int64_t num_bytes, bool page_locked);

@@ -256,13 +256,19 @@ TEST(RendezvousTest, RacingTimeoutsNeverSplitTheRanks) {
 // One sets the end while another one, which has the lock, looks at it.
 TEST(RendezvousTest, RacingTimeoutsOfSeveralRanksEnd) {
   Rendezvous rendezvous(5);
+  int timeouts = 0;
   for (int i = 0; i < 400; ++i) {
     const auto errors = run_ranks(rendezvous, [&](int rank) {
       if (rank == 0) std::this_thread::sleep_for(milliseconds(3));
       meet(rendezvous, rank, {.operation = "test"}, milliseconds(1));
     });
-    for (const auto& error : errors) EXPECT_THAT(message_of(error), HasSubstr("must"));
+    // On a busy machine all ranks may start late, and meet.
+    const bool timed_out = errors[0] != nullptr;
+    for (const auto& error : errors) EXPECT_THAT(message_of(error), HasSubstr(timed_out ? "must" : ""));
+    for (const auto& error : errors) EXPECT_EQ(error != nullptr, timed_out);
+    timeouts += timed_out ? 1 : 0;
   }
+  EXPECT_GT(timeouts, 0);
 }
 
 TEST(RendezvousTest, NestedCollectivesAreRefused) {

@@ -54,6 +54,6 @@ expect 'excludes'
 folder=$(mktemp -d)
 printed=$("$lockstep" bench checkpoint --width 16 --batch 4 --steps 1 --repeats 1 --folder "$folder" --json)
 expect '"name":"checkpoint","width":16,"batch":4,"replicas":2,"optimizer":"adam","steps":1,"bytes":'
-for field in stall_fraction write_fraction restore_fraction seconds_save_call; do expect "\"$field\":"; done
+for field in stall_fraction snapshot_fraction write_fraction restore_fraction seconds_save_call; do expect "\"$field\":"; done
 rmdir "$folder" || fail "the folder must be empty again"
 echo "bench command: passed"

@@ -17,6 +17,8 @@ void report_checkpoint(const bench::CheckpointOptions& options, ReportStyle styl
           {"seconds_step_saving", r.seconds_step_saving},
           {"seconds_save_call", r.seconds_save_call},
           {"stall_fraction", r.stall_fraction},
+          {"seconds_step_snapshot", r.seconds_step_snapshot},
+          {"snapshot_fraction", r.snapshot_fraction},
           {"seconds_write", r.seconds_write},
           {"seconds_plain_write", r.seconds_plain_write},
           {"write_fraction", r.write_fraction},
@@ -29,8 +31,9 @@ void report_checkpoint(const bench::CheckpointOptions& options, ReportStyle styl
 void add_bench_checkpoint(CLI::App& bench) {
   auto* command = bench.add_subcommand(
       "checkpoint",
-      "Saving and restoring an MLP 784-W-W-10 with Adam: steps with saves against steps without, and files against "
-      "plain writing with fsync and plain reading of as many bytes that are not in the page cache");
+      "Saving and restoring an MLP 784-W-W-10 with Adam: steps with saves and with snapshots in memory against steps "
+      "without, and files against plain writing with fsync and plain reading of as many bytes that are not in the page "
+      "cache");
   auto options = std::make_shared<bench::CheckpointOptions>();
   auto json = std::make_shared<bool>(false);
   command->add_option("--folder", options->folder, "Write here; default beside other temporary files");

@@ -217,7 +217,7 @@ void copy(const c10::OperatorHandle& op, Stack* stack) {
   const LazyStorage* from = storage_of(source);
   const LazyStorage* to = storage_of(self);
   if (to == nullptr) {
-    self.copy_(to_cpu(source));
+    copy_to_cpu(source, self);
   } else if (from != nullptr && &from->device() == &to->device()) {
     write(self, read(source));
   } else if (source.numel() > 0) {

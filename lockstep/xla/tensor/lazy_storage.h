@@ -177,6 +177,8 @@ LOCKSTEP_API bool is_uncomputed(const at::Tensor& tensor);
 LOCKSTEP_API at::Tensor download(const Node& argument);
 /// Copies a tensor to the CPU; executes what is pending if its value is.
 LOCKSTEP_API at::Tensor to_cpu(const at::Tensor& tensor);
+/// Copies a tensor of an XLA device to one of the CPU; tiles go to their places in it, without a copy of the whole.
+LOCKSTEP_API void copy_to_cpu(const at::Tensor& tensor, const at::Tensor& target);
 
 /// Sets the layout of a tensor for all of its values.
 LOCKSTEP_API void set_layout(const at::Tensor& tensor, LayoutPtr layout);

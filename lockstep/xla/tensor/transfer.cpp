@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <c10/util/accumulate.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/xla/counters.h"
@@ -150,35 +151,32 @@ void ensure_padded(const Node& argument, Ints shape) {
 
 namespace {
 
-at::Tensor copied_to_host(const Node& argument) {
+/// Copies an argument to `whole`, contiguous memory of its size and dtype: each tile to its place.
+void copy_to_host(const Node& argument, const at::Tensor& whole) {
   const DeviceData::BeingRead data(data_of(argument));
-  if (data.host.defined()) return data.host.clone();
   const LayoutPtr layout = data_of(argument).layout;
-  if (!data.padded.empty()) {
+  if (data.host.defined()) {
+    whole.copy_(data.host);
+  } else if (!data.padded.empty()) {
     const at::Tensor all = at::empty(data.padded, at::device(at::kCPU).dtype(argument.dtype));
     data.buffers[0].download(all.data_ptr(), all.nbytes());
-    return first_rows(all, argument.shape).contiguous();
-  }
-  at::Tensor whole = at::empty(argument.shape, at::device(at::kCPU).dtype(argument.dtype));
-  if (!is_tiled(layout)) {
+    whole.copy_(first_rows(all, argument.shape));
+  } else if (!is_tiled(layout)) {
     data.buffers[0].download(whole.data_ptr(), whole.nbytes());
-    return whole;
+  } else {
+    for (size_t i = 0; i < data.buffers.size(); ++i) {
+      const at::Tensor target = tile_of(whole, *layout, static_cast<int>(i));
+      const at::Tensor tile = at::empty(target.sizes(), whole.options());
+      data.buffers[i].download(tile.data_ptr(), tile.nbytes());
+      target.copy_(tile);
+    }
   }
-  for (size_t i = 0; i < data.buffers.size(); ++i) {
-    const at::Tensor target = tile_of(whole, *layout, static_cast<int>(i));
-    const at::Tensor tile = at::empty(target.sizes(), whole.options());
-    data.buffers[i].download(tile.data_ptr(), tile.nbytes());
-    target.copy_(tile);
-  }
-  return whole;
 }
 
-}  // namespace
-
-at::Tensor download(const Node& argument) {
+void download_to(const Node& argument, const at::Tensor& whole) {
   check_not_lost(argument);
   try {
-    return copied_to_host(argument);
+    copy_to_host(argument, whole);
   } catch (const c10::Error& error) {
     LOCKSTEP_THROW(
         c10::Error, error.what_without_backtrace(),
@@ -187,23 +185,54 @@ at::Tensor download(const Node& argument) {
   }
 }
 
+/// Computes what the storage holds and lets it be copied.
+Value value_to_read(LazyStorage& storage) {
+  storage.device().note_read(traced_function());
+  if (storage.is_pending()) {
+    count([](Counters& all) { ++all.cuts; });
+    storage.compute();
+  }
+  return storage.value();
+}
+
+bool is_all_of(const at::Tensor& tensor, const Node& value) {
+  return tensor.storage_offset() == 0 && tensor.is_contiguous() &&
+         tensor.numel() == c10::multiply_integers(value.shape);
+}
+
+}  // namespace
+
+at::Tensor download(const Node& argument) {
+  at::Tensor whole = at::empty(argument.shape, at::device(at::kCPU).dtype(argument.dtype));
+  download_to(argument, whole);
+  return whole;
+}
+
 at::Tensor to_cpu(const at::Tensor& tensor) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   LazyStorage* storage = storage_of(tensor);
   if (storage == nullptr) return tensor;
   if (tensor.numel() == 0) return at::empty(tensor.sizes(), at::device(at::kCPU).dtype(tensor.dtype()));
-  storage->device().note_read(traced_function());
-  if (storage->is_pending()) {
-    count([](Counters& all) { ++all.cuts; });
-    storage->compute();
-  }
-  const Value value = storage->value();
+  const Value value = value_to_read(*storage);
   const at::Tensor all = download(*value);
   throw_failed_checks(storage->device());
-  if (tensor.storage_offset() == 0 && tensor.is_contiguous() && tensor.numel() == all.numel()) {
-    return all.view(tensor.sizes());
-  }
+  if (is_all_of(tensor, *value)) return all.view(tensor.sizes());
   return all.as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset()).clone();
+}
+
+void copy_to_cpu(const at::Tensor& tensor, const at::Tensor& target) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  LazyStorage* storage = storage_of(tensor);
+  const bool fits = storage != nullptr && tensor.numel() > 0 && target.device().is_cpu() && target.is_contiguous() &&
+                    target.scalar_type() == tensor.scalar_type() && target.sizes() == tensor.sizes();
+  if (fits) {
+    const Value value = value_to_read(*storage);
+    if (is_all_of(tensor, *value)) {
+      download_to(*value, target.view(value->shape));
+      return throw_failed_checks(storage->device());
+    }
+  }
+  target.copy_(to_cpu(tensor));
 }
 
 void set_layout(const at::Tensor& tensor, LayoutPtr layout) {
