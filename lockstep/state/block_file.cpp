@@ -10,6 +10,7 @@
 
 #include "lockstep/base/crc32c.h"
 #include "lockstep/base/error.h"
+#include "lockstep/state/aligned_memory.h"
 
 namespace lockstep::detail {
 namespace {
@@ -20,6 +21,8 @@ constexpr size_t kScatterParts = 512;
 constexpr size_t kSliceBytes = size_t{128} << 10;
 /// A block whose bytes go to more places is read as a whole and then copied.
 constexpr size_t kScatterLimit = 128;
+/// Blocks that one direct read takes.
+constexpr size_t kDirectBlocks = 4;
 
 /// Drops the first `count` bytes of the list that begins at `first`; returns the new first one.
 size_t drop_filled(std::vector<iovec>& parts, size_t first, size_t count) {
@@ -33,7 +36,7 @@ size_t drop_filled(std::vector<iovec>& parts, size_t first, size_t count) {
 
 }  // namespace
 
-BlockFile::BlockFile(std::string path, std::vector<uint32_t> checksums)
+BlockFile::BlockFile(std::string path, std::vector<uint32_t> checksums, bool direct)
     : path_(std::move(path)), checksums_(std::move(checksums)) {
   // Without O_NONBLOCK a pipe would wait for its writer.
   descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -52,13 +55,16 @@ BlockFile::BlockFile(std::string path, std::vector<uint32_t> checksums)
   LOCKSTEP_CHECK_DATA(plain, "[load] must be a plain file: file=\"", path_, "\"");
   LOCKSTEP_CHECK_DATA(matches, "[load] the file must have a checksum for each block: file=\"", path_,
                       "\", bytes=", size_, ", checksums=", checksums_.size(), "; the file was cut or replaced");
+  if (direct && !checksums_.empty()) direct_descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
 }
 
 BlockFile::~BlockFile() {
+  if (direct_descriptor_ >= 0) ::close(direct_descriptor_);
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 void BlockFile::will_need(int64_t offset, int64_t num_bytes) const {
+  if (direct_descriptor_ >= 0) return;
   ::posix_fadvise(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(num_bytes), POSIX_FADV_WILLNEED);
 }
 
@@ -107,10 +113,18 @@ uint32_t BlockFile::read_and_sum(int64_t offset, std::span<const std::span<char>
   return checksum;
 }
 
-// Reads one block whole: what no range takes goes to `unwanted`, so that the checksum covers all bytes.
-void BlockFile::read_block(int64_t block, std::span<const Range> ranges, std::vector<char>& unwanted) const {
+void BlockFile::check_block(int64_t block, uint32_t checksum) const {
   const int64_t begin = block * kBlockBytes;
+  LOCKSTEP_CHECK_DATA(checksum == checksums_[static_cast<size_t>(block)], "[load] the file is damaged: file=\"", path_,
+                      "\", the checksum of the bytes from ", begin, " to ", std::min(size_, begin + kBlockBytes),
+                      " is wrong");
+}
+
+// Reads one block whole: what no range takes goes to `unwanted`, so that the checksum covers all bytes.
+void BlockFile::read_block(const WantedBlock& block, std::vector<char>& unwanted) const {
+  const int64_t begin = block.number * kBlockBytes;
   const int64_t end = std::min(size_, begin + kBlockBytes);
+  const std::vector<Range>& ranges = block.ranges;
   const bool scattered = ranges.size() <= kScatterLimit;
   std::vector<std::span<char>> targets;
   if (unwanted.empty() && (ranges.size() != 1 || static_cast<int64_t>(ranges[0].target.size()) != end - begin)) {
@@ -125,13 +139,71 @@ void BlockFile::read_block(int64_t block, std::span<const Range> ranges, std::ve
     position = range.offset + static_cast<int64_t>(range.target.size());
   }
   if (position < end) targets.emplace_back(unwanted.data() + (position - begin), static_cast<size_t>(end - position));
-  const uint32_t checksum = read_and_sum(begin, targets);
-  LOCKSTEP_CHECK_DATA(checksum == checksums_[static_cast<size_t>(block)], "[load] the file is damaged: file=\"", path_,
-                      "\", the checksum of the bytes from ", begin, " to ", end, " is wrong");
+  check_block(block.number, read_and_sum(begin, targets));
   if (scattered) return;
   for (const Range& range : ranges) {
     std::memcpy(range.target.data(), unwanted.data() + (range.offset - begin), range.target.size());
   }
+}
+
+// Returns false where the file system does not take direct reads.
+bool BlockFile::fill_directly(int64_t begin, int64_t end, char* memory) const {
+  for (int64_t position = begin; position < end;) {
+    const int64_t rounded = (end - position + kDirectAlignment - 1) / kDirectAlignment * kDirectAlignment;
+    const ssize_t got = ::pread(direct_descriptor_, memory + (position - begin), static_cast<size_t>(rounded),
+                                static_cast<off_t>(position));
+    if (got < 0 && errno == EINTR) continue;
+    // Behind a read that stops inside a page the next one is not aligned.
+    const bool ends_well = got > 0 && (got % kDirectAlignment == 0 || position + got >= end);
+    if (!ends_well) return false;
+    position += got;
+  }
+  return true;
+}
+
+// Reads consecutive blocks at once, then verifies and copies them.
+void BlockFile::read_directly(std::span<const WantedBlock> blocks) const {
+  thread_local AlignedMemory memory;
+  if (!memory) memory = aligned_memory(static_cast<int64_t>(kDirectBlocks) * kBlockBytes);
+  std::vector<char> unwanted;
+  for (size_t first = 0; first < blocks.size();) {
+    size_t last = first + 1;
+    while (last < blocks.size() && last - first < kDirectBlocks && blocks[last].number == blocks[last - 1].number + 1) {
+      ++last;
+    }
+    const int64_t begin = blocks[first].number * kBlockBytes;
+    const int64_t end = std::min(size_, (blocks[last - 1].number + 1) * kBlockBytes);
+    const bool filled = memory && fill_directly(begin, end, memory.get());
+    for (; first < last; ++first) {
+      const WantedBlock& block = blocks[first];
+      if (!filled) {
+        read_block(block, unwanted);
+        continue;
+      }
+      const char* const bytes = memory.get() + (block.number * kBlockBytes - begin);
+      const auto size = static_cast<size_t>(std::min(kBlockBytes, size_ - block.number * kBlockBytes));
+      check_block(block.number, crc32c({bytes, size}));
+      for (const Range& range : block.ranges) {
+        std::memcpy(range.target.data(), memory.get() + (range.offset - begin), range.target.size());
+      }
+    }
+  }
+}
+
+std::vector<BlockFile::WantedBlock> BlockFile::blocks_of(std::span<const Range> ranges) {
+  std::vector<WantedBlock> blocks;
+  for (const Range& range : ranges) {
+    for (size_t done = 0; done < range.target.size();) {
+      const int64_t offset = range.offset + static_cast<int64_t>(done);
+      const int64_t number = offset / kBlockBytes;
+      if (blocks.empty() || blocks.back().number != number) blocks.push_back({number, {}});
+      const auto left = static_cast<size_t>((number + 1) * kBlockBytes - offset);
+      const size_t count = std::min(range.target.size() - done, left);
+      blocks.back().ranges.push_back({offset, range.target.subspan(done, count)});
+      done += count;
+    }
+  }
+  return blocks;
 }
 
 void BlockFile::read(std::span<const Range> ranges) const {
@@ -148,24 +220,10 @@ void BlockFile::read(std::span<const Range> ranges) const {
     for (const Range& range : ranges) read_bytes(range.offset, {&range.target, 1});
     return;
   }
+  const std::vector<WantedBlock> blocks = blocks_of(ranges);
+  if (direct_descriptor_ >= 0) return read_directly(blocks);
   std::vector<char> unwanted;
-  std::vector<Range> inside;
-  int64_t block = -1;
-  for (const Range& range : ranges) {
-    for (size_t done = 0; done < range.target.size();) {
-      const int64_t offset = range.offset + static_cast<int64_t>(done);
-      if (offset / kBlockBytes != block) {
-        if (!inside.empty()) read_block(block, inside, unwanted);
-        inside.clear();
-        block = offset / kBlockBytes;
-      }
-      const auto left = static_cast<size_t>((block + 1) * kBlockBytes - offset);
-      const size_t count = std::min(range.target.size() - done, left);
-      inside.push_back({offset, range.target.subspan(done, count)});
-      done += count;
-    }
-  }
-  if (!inside.empty()) read_block(block, inside, unwanted);
+  for (const WantedBlock& block : blocks) read_block(block, unwanted);
 }
 
 void BlockFile::verify() const {

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <memory>
@@ -16,6 +15,7 @@
 
 #include "lockstep/base/crc32c.h"
 #include "lockstep/base/error.h"
+#include "lockstep/state/aligned_memory.h"
 #include "lockstep/state/block_file.h"
 #include "lockstep/state/checkpoint_folder.h"
 
@@ -24,16 +24,9 @@ namespace {
 
 /// Bytes that one thread writes at a time: a multiple of the block.
 constexpr int64_t kChunkBytes = 4 * kBlockBytes;
-/// What direct writes must be aligned to, in memory and in the file.
-constexpr int64_t kDirectAlignment = 4096;
 /// Aligned memory of at least this size is written from where it is; the rest is copied to a buffer.
 constexpr int64_t kLeastInPlace = int64_t{64} << 10;
 constexpr size_t kMostWriters = 2;
-
-struct FreeMemory {
-  void operator()(char* memory) const { std::free(memory); }
-};
-using AlignedMemory = std::unique_ptr<char, FreeMemory>;
 
 class FileDescriptor {
  public:
@@ -224,7 +217,7 @@ int64_t FileWriter::end_of_copied(int64_t begin, int64_t end) const {
 }
 
 const char* FileWriter::copied(int64_t begin, int64_t end, AlignedMemory& buffer) const {
-  if (!buffer) buffer.reset(static_cast<char*>(std::aligned_alloc(kDirectAlignment, kChunkBytes)));
+  if (!buffer) buffer = aligned_memory(kChunkBytes);
   LOCKSTEP_CHECK_DATA(buffer, "[save] there is no memory for writing: file=\"", path_, "\", bytes=", kChunkBytes);
   char* place = buffer.get();
   for (const iovec& part : parts_of(begin, end)) {

@@ -232,11 +232,10 @@ void CheckpointManager::restore(int64_t step) {
   impl_->check_outside_of_run("restore");
   impl_->writer.wait();
   impl_->writer.wait_for_removals();
-  const std::string path = impl_->folder + "/" + detail::checkpoint_name(step);
-  const detail::RestoreSource source{step, false, path, [&] { return detail::open_checkpoint(path).state; }};
+  const detail::RestoreSource source = detail::source_on_disk(*impl_->strategy, impl_->folder, step);
   std::string damage;
   LOCKSTEP_CHECK_DATA(detail::restore_from(impl_->checkpoint, source, damage),
-                      "[CheckpointManager::restore] the checkpoint cannot be read: ", path, ": ", damage);
+                      "[CheckpointManager::restore] the checkpoint cannot be read: ", source.place, ": ", damage);
   impl_->note_restored(source);
   const auto newest = latest();
   if (newest && *newest > step && impl_->strategy->worker() == 0) {

@@ -1,9 +1,12 @@
 #include "lockstep/state/block_file.h"
 
+#include <cstring>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "lockstep/base/crc32c.h"
+#include "lockstep/state/aligned_memory.h"
 #include "lockstep/state/file_writer.h"
 #include "tests/state/temporary_folder.h"
 
@@ -65,7 +68,25 @@ TEST(WriteFile, KeepsAFileThatIsThere) {
               HasSubstr("No such file"));
 }
 
-class BlockFileTest : public ::testing::Test {
+TEST(WriteFile, WritesAlignedMemoryFromWhereItIs) {
+  const TemporaryFolder folder;
+  const int64_t size = 5 * kBlockBytes + 4096 + 77;
+  const std::string bytes = numbered_bytes(static_cast<size_t>(size));
+  const detail::AlignedMemory memory = detail::aligned_memory(6 * kBlockBytes);
+  std::memcpy(memory.get(), bytes.data(), bytes.size());
+  // A header of one page, one of half a page, and aligned memory in two parts that follow each other.
+  for (const size_t header_size : {size_t{4096}, size_t{2048}}) {
+    const std::string header = numbered_bytes(header_size);
+    const std::string path = folder / std::to_string(header_size);
+    const std::vector<std::string_view> parts = {
+        header, {memory.get(), 1000}, {memory.get() + 1000, bytes.size() - 1000}};
+    EXPECT_EQ(detail::write_file(path, parts, true, true), sums_of(header + bytes));
+    EXPECT_TRUE(bytes_of(path) == header + bytes) << header_size;
+  }
+}
+
+/// Whether the page cache is avoided.
+class BlockFileTest : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
     write_bytes(path, bytes);
@@ -74,7 +95,7 @@ class BlockFileTest : public ::testing::Test {
 
   /// Reads the parts with these offsets and sizes, and compares them.
   void expect_parts(const std::vector<std::pair<int64_t, int64_t>>& parts) {
-    const BlockFile file(path, sums);
+    const BlockFile file(path, sums, GetParam());
     std::vector<std::string> read;
     std::vector<BlockFile::Range> ranges;
     for (const auto& [offset, size] : parts) read.emplace_back(static_cast<size_t>(size), '\0');
@@ -91,7 +112,7 @@ class BlockFileTest : public ::testing::Test {
   std::vector<uint32_t> sums;
 };
 
-TEST_F(BlockFileTest, ReadsParts) {
+TEST_P(BlockFileTest, ReadsParts) {
   expect_parts({{0, 3 * kBlockBytes + 100}});
   expect_parts({{5, 3}});
   expect_parts({{5, 3}, {8, 1}, {9, 0}, {kBlockBytes - 2, 5}, {2 * kBlockBytes, kBlockBytes + 100}});
@@ -100,21 +121,25 @@ TEST_F(BlockFileTest, ReadsParts) {
   std::vector<std::pair<int64_t, int64_t>> many;
   for (int64_t i = 0; i < 3000; ++i) many.emplace_back(i * 700, 3);
   expect_parts(many);
+  bytes = numbered_bytes(static_cast<size_t>(11 * kBlockBytes + 4097));
+  SetUp();
+  expect_parts({{1, 11 * kBlockBytes + 4090}});
+  expect_parts({{3, 2 * kBlockBytes}, {6 * kBlockBytes, 5 * kBlockBytes + 4097}});
   sums.clear();
   expect_parts({{5, 3}, {kBlockBytes - 2, 5}});
 }
 
-TEST_F(BlockFileTest, FindsDamageOfTheBlocksThatItReads) {
+TEST_P(BlockFileTest, FindsDamageOfTheBlocksThatItReads) {
   bytes[static_cast<size_t>(kBlockBytes) + 10] ^= 1;
   write_bytes(path, bytes);
   expect_parts({{0, 100}, {2 * kBlockBytes, 100}});
   EXPECT_THAT(message_of([&] { expect_parts({{2 * kBlockBytes - 1, 1}}); }), HasSubstr("is damaged"));
-  EXPECT_THAT(message_of([&] { BlockFile(path, sums).verify(); }), HasSubstr("from 1048576 to 2097152"));
+  EXPECT_THAT(message_of([&] { BlockFile(path, sums, GetParam()).verify(); }), HasSubstr("from 1048576 to 2097152"));
 }
 
-TEST_F(BlockFileTest, RefusesAFileOfAnotherLength) {
+TEST_P(BlockFileTest, RefusesAFileOfAnotherLength) {
   write_bytes(path, bytes.substr(0, 2 * kBlockBytes));
-  EXPECT_THAT(message_of([&] { BlockFile(path, sums); }), HasSubstr("cut"));
+  EXPECT_THAT(message_of([&] { BlockFile(path, sums, GetParam()); }), HasSubstr("cut"));
   EXPECT_THROW(BlockFile(folder.path(), {}), DataError);
   EXPECT_THROW(BlockFile(folder / "absent", {}), DataError);
   const BlockFile file(path, {});
@@ -123,11 +148,13 @@ TEST_F(BlockFileTest, RefusesAFileOfAnotherLength) {
   EXPECT_THAT(message_of([&] { file.read({&range, 1}); }), HasSubstr("ends too early"));
 }
 
-TEST_F(BlockFileTest, NoticesAFileThatIsCutWhileItIsOpen) {
-  const BlockFile file(path, sums);
+TEST_P(BlockFileTest, NoticesAFileThatIsCutWhileItIsOpen) {
+  const BlockFile file(path, sums, GetParam());
   std::filesystem::resize_file(path, 100);
   EXPECT_THAT(message_of([&] { file.verify(); }), HasSubstr("ends too early"));
 }
+
+INSTANTIATE_TEST_SUITE_P(Direct, BlockFileTest, ::testing::Bool());
 
 }  // namespace
 }  // namespace lockstep::tests
