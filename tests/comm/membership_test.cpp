@@ -29,8 +29,11 @@ class MembershipTest : public ::testing::Test {
   void start(std::initializer_list<uint64_t> workers) {
     for (const uint64_t worker : workers) membership.start(worker, now);
   }
-  void ask(std::initializer_list<uint64_t> workers) {
-    for (const uint64_t worker : workers) membership.ask(worker, "host:" + std::to_string(worker), {}, now);
+  void start_at(uint64_t machine, std::initializer_list<uint64_t> workers) {
+    for (const uint64_t worker : workers) membership.start(worker, now, machine);
+  }
+  void ask(std::initializer_list<uint64_t> workers, AskReason reason = AskReason::Start) {
+    for (const uint64_t worker : workers) membership.ask(worker, "host:" + std::to_string(worker), {}, now, reason);
   }
 
   Time now = Time() + std::chrono::hours(1);
@@ -165,6 +168,65 @@ TEST_F(MembershipTest, WhoIsAskedToEndMayGoOnWithFewer) {
   EXPECT_TRUE(membership.issue());
 }
 
+// Those who cannot read the memory of the survivors come in the view after the next, when the state is on disk.
+TEST_F(MembershipTest, AfterALossThoseWhoNeedTheDiskWait) {
+  start({5, 6, 7});
+  ask({5, 6, 7});
+  ASSERT_TRUE(membership.issue());
+  start_at(1, {8});
+  ask({8});
+  EXPECT_TRUE(membership.newcomers_need_disk());
+  membership.end(5, false, now);
+  ask({6, 7}, AskReason::Failure);
+  EXPECT_THAT(workers_of(membership.issue().value()), ElementsAre(6, 7));
+  EXPECT_TRUE(membership.change_is_pending(now));
+  // They left without a checkpoint: one that can read their memory comes, the other does not.
+  start({9});
+  ask({9});
+  ask({6, 7}, AskReason::Change);
+  EXPECT_THAT(workers_of(membership.issue().value()), ElementsAre(6, 7, 9));
+  EXPECT_TRUE(membership.change_is_pending(now));
+  EXPECT_TRUE(membership.newcomers_need_disk());
+  ask({6}, AskReason::Change);  // it does not see the checkpoint that others see
+  ask({7, 9}, AskReason::Saved);
+  EXPECT_THAT(workers_of(membership.issue().value()), ElementsAre(6, 7, 9, 8));
+  EXPECT_FALSE(membership.newcomers_need_disk());
+}
+
+TEST_F(MembershipTest, MemoryOutlivesTheWorkersOfAMachine) {
+  start({5});
+  start_at(1, {6});
+  ask({5, 6});
+  ASSERT_TRUE(membership.issue());
+  membership.end(5, false, now);
+  start({7});
+  ask({7});
+  EXPECT_FALSE(membership.newcomers_need_disk());
+  ask({6}, AskReason::Failure);
+  EXPECT_THAT(workers_of(membership.issue().value()), ElementsAre(6, 7));
+  // All are lost at once: who can read what they have left goes on without the others.
+  membership.end(6, false, now);
+  membership.end(7, false, now);
+  start({8, 9});
+  start_at(2, {10});
+  ask({8, 9, 10});
+  EXPECT_THAT(workers_of(membership.issue().value()), ElementsAre(8, 9));
+}
+
+TEST_F(MembershipTest, BelowTheLeastNumberThoseWhoNeedTheDiskAreTaken) {
+  start({5, 6});
+  ask({5, 6});
+  ASSERT_TRUE(membership.issue());
+  membership.end(5, false, now);
+  start_at(1, {7});
+  ask({7});
+  start({8});
+  ask({6}, AskReason::Failure);
+  EXPECT_FALSE(membership.issue()) << "worker 8 can read the memory, and comes";
+  membership.end(8, false, now);
+  EXPECT_THAT(workers_of(membership.issue().value()), ElementsAre(6, 7));
+}
+
 // Random starts, questions, ends and pauses. Whatever happens, a number belongs to one view, its members were alive and
 // asked for it, and once the events stop, everybody who is overdue is ended and every wait has an end.
 class RandomEvents {
@@ -189,7 +251,10 @@ class RandomEvents {
 
   void ask(uint64_t worker) {
     const auto silent = draw(0, 9) == 0 ? any(live_) : std::nullopt;
-    membership_.ask(worker, "a:" + std::to_string(++address_), silent, now_);
+    // Most of those who leave have saved where that is needed.
+    const bool saves = membership_.newcomers_need_disk() && draw(0, 4) != 0;
+    membership_.ask(worker, "a:" + std::to_string(++address_), silent, now_,
+                    saves ? AskReason::Saved : AskReason::Failure);
     waiting_[worker] = address_;
   }
 
@@ -205,7 +270,7 @@ class RandomEvents {
     const auto worker = any(live_);
     if (choice < 2 && live_.size() < 5) {
       live_.insert(++last_);
-      membership_.start(last_, now_);
+      membership_.start(last_, now_, static_cast<uint64_t>(draw(0, 2)));
     } else if (choice < 3 && worker) {
       end(*worker, draw(0, 19) == 0);
     } else if (choice < 4) {

@@ -2,8 +2,12 @@
 
 #include "lockstep/comm/views/view_server.h"
 
+#include <algorithm>
 #include <atomic>
+#include <functional>
+#include <memory>
 #include <string>
+#include <sys/socket.h>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -22,8 +26,39 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
+// Asks for a view and keeps what came: the view, or the error's text.
+struct Answer {
+  std::atomic<bool> is_there{false};
+  OwnView own;
+  std::string error;
+
+  void take(ViewClient& client, const Question& question) {
+    try {
+      own = client.next(question);
+    } catch (const c10::Error& e) {
+      error = e.what_without_backtrace();
+    }
+    is_there = true;
+  }
+};
+
 class ViewServerTest : public ::testing::Test {
  protected:
+  // The clients of workers that are in a view together.
+  std::vector<std::unique_ptr<ViewClient>> two_members() {
+    std::vector<std::unique_ptr<ViewClient>> clients(2);
+    Answer answers[2];
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < 2; ++i) {
+      threads.emplace_back([&, i, number = server.add_worker()] {
+        clients[i] = std::make_unique<ViewClient>(address, number, "secret");
+        answers[i].take(*clients[i], {});
+      });
+    }
+    serve([&] { return answers[0].is_there && answers[1].is_there; });
+    for (auto& thread : threads) thread.join();
+    return clients;
+  }
   // Serves until `done` holds.
   void serve(const std::function<bool()>& done) {
     for (const auto deadline = std::chrono::steady_clock::now() + 30s; !done();) {
@@ -39,22 +74,6 @@ class ViewServerTest : public ::testing::Test {
   std::string address = "127.0.0.1:" + std::to_string(lockstep::tests::free_port());
   ViewServer server{{.address = address, .token = "secret", .membership = {.at_least = 2, .grace = 30s}}};
   std::vector<ViewEvent> events;
-};
-
-// Asks for a view and keeps what came: the view, or the error's text.
-struct Answer {
-  std::atomic<bool> is_there{false};
-  OwnView own;
-  std::string error;
-
-  void take(ViewClient& client, const Question& question) {
-    try {
-      own = client.next(question);
-    } catch (const c10::Error& e) {
-      error = e.what_without_backtrace();
-    }
-    is_there = true;
-  }
 };
 
 TEST_F(ViewServerTest, WorkersGetTheSameViewAndLearnOfChanges) {
@@ -141,6 +160,67 @@ TEST_F(ViewServerTest, ALossRightAfterAViewIsNotMissed) {
   }
 }
 
+TEST_F(ViewServerTest, AMemberThatCannotGoOnEndsTheJoiningOfTheOthers) {
+  const auto clients = two_members();
+  Answer answer;
+  std::thread thread(
+      [&] { answer.take(*clients[0], {.reason = AskReason::Failure, .step = 1, .failure = "its port is taken"}); });
+  serve([&] { return !clients[1]->loss().empty(); });
+  EXPECT_EQ(clients[1]->loss(), "another worker has left: its port is taken");
+  EXPECT_EQ(clients[0]->loss(), "");
+  server.close("the test ends");
+  serve([&] { return answer.is_there.load(); });
+  thread.join();
+}
+
+TEST_F(ViewServerTest, PendingIsToldAgainWhenTheDiskIsNeeded) {
+  const auto clients = two_members();
+  std::vector<std::unique_ptr<ViewClient>> newcomers(2);
+  Answer answers[2];
+  std::vector<std::thread> threads;
+  const auto come = [&](size_t i, uint64_t launcher) {
+    const uint64_t number = server.add_worker(launcher);
+    threads.emplace_back([&, i, number] {
+      newcomers[i] = std::make_unique<ViewClient>(address, number, "secret");
+      answers[i].take(*newcomers[i], {});
+    });
+  };
+  come(0, 0);
+  serve([&] { return clients[0]->change_is_pending(); });
+  EXPECT_FALSE(clients[0]->change_needs_disk());
+  come(1, 1);
+  serve([&] { return clients[0]->change_needs_disk() && clients[1]->change_needs_disk(); });
+  EXPECT_TRUE(clients[0]->change_is_pending());
+  server.close("the test ends");
+  serve([&] { return answers[0].is_there && answers[1].is_there; });
+  for (auto& thread : threads) thread.join();
+}
+
+TEST_F(ViewServerTest, AWorkerThatIsAskedToEndWaitsNeitherForAViewNorForOthers) {
+  std::atomic<bool> is_asked{false};
+  std::string errors[2];
+  std::thread thread([&, worker = server.add_worker()] {
+    ViewClient client(address, worker, "secret");
+    client.watch([&] { return is_asked.load(); });
+    const std::function<void()> waits[] = {[&] { client.next({}); },
+                                           [&] {
+                                             comm::join_job({.addresses = {"127.0.0.1:1", "127.0.0.1:2"}, .worker = 1});
+                                           }};
+    for (int i = 0; i < 2; ++i) {
+      try {
+        waits[i]();
+      } catch (const CollectiveError& error) {
+        errors[i] = error.what_without_backtrace();
+      }
+    }
+  });
+  serve([&] { return server.membership().asks(2); });
+  is_asked = true;
+  thread.join();
+  EXPECT_EQ(errors[0], "[train_elastic] this worker was asked to end");
+  EXPECT_THAT(errors[1], HasSubstr("not all workers can join: this worker was asked to end"));
+}
+
 TEST_F(ViewServerTest, TheEndOfTheJobEndsEveryWait) {
   const uint64_t worker = server.add_worker();
   Answer answer;
@@ -178,6 +258,23 @@ TEST_F(ViewServerTest, StrangersAreTurnedAway) {
   EXPECT_THAT(connect(worker, "wrong"), HasSubstr("wrong token"));
   EXPECT_THAT(connect(worker + 1, "secret"), HasSubstr("the launcher expects no such worker"));
   EXPECT_EQ(connect(worker, "secret"), "");
+}
+
+// Of all connections of this process, which has both ends.
+TEST_F(ViewServerTest, ConnectionsAreKeptAlive) {
+  const auto clients = two_members();
+  int num_connections = 0;
+  for (int descriptor = 0; descriptor < 1024; ++descriptor) {
+    sockaddr_storage peer{};
+    socklen_t size = sizeof peer;
+    if (getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &size) != 0 || peer.ss_family != AF_INET) continue;
+    ++num_connections;
+    int is_on = 0;
+    size = sizeof is_on;
+    ASSERT_EQ(getsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &is_on, &size), 0);
+    EXPECT_EQ(is_on, 1);
+  }
+  EXPECT_EQ(num_connections, 4);
 }
 
 TEST_F(ViewServerTest, ALauncherJoinsStartsAndIsLost) {

@@ -54,15 +54,15 @@ Admission::Admission(const JobOptions& options)
       last_number_(num_workers_ - 1),
       max_pending_(kMaxPendingPeers + num_workers_) {
   // Nobody joins a job of one worker.
-  if (num_workers_ > 1) listen(options);
+  if (num_workers_ > 1) listen(options, "worker 0");
 }
 
 Admission::Admission(const JobOptions& options, uint64_t num_workers, uint64_t last_number)
     : token_(options.token), num_workers_(num_workers), last_number_(last_number), max_pending_(4 * kMaxPendingPeers) {
-  listen(options);
+  listen(options, "the launcher");
 }
 
-void Admission::listen(const JobOptions& options) {
+void Admission::listen(const JobOptions& options, const char* who) {
   Endpoint endpoint = parse_endpoint(options.addresses[0]);
   // Behind address translation, the user names the interface.
   if (!options.interface_address.empty() && !is_local(endpoint)) {
@@ -71,14 +71,14 @@ void Admission::listen(const JobOptions& options) {
   try {
     listener_ = listen_when_free(endpoint);
   } catch (const std::system_error& error) {
-    LOCKSTEP_CHECK_COLLECTIVE(error.code().value() != EADDRNOTAVAIL,
-                              "[join_job] worker 0 must run where its address is: ", error.what(),
-                              "; start it there, correct addresses[0], or, where that address is translated to this ",
+    LOCKSTEP_CHECK_COLLECTIVE(error.code().value() != EADDRNOTAVAIL, "[join_job] ", who,
+                              " must run where its address is: ", error.what(),
+                              "; start it there, correct the address, or, where that address is translated to this ",
                               "machine's, name the interface to listen at as interface_address");
-    LOCKSTEP_CHECK_COLLECTIVE(false, "[join_job] worker 0 cannot listen at its address: ", error.what(),
-                              "; end the program that uses the port, or choose another port for all workers");
+    LOCKSTEP_CHECK_COLLECTIVE(false, "[join_job] ", who, " cannot listen at its address: ", error.what(),
+                              "; end the program that uses the port, or choose another port");
   } catch (const std::runtime_error& error) {
-    LOCKSTEP_CHECK_COLLECTIVE(false, "[join_job] worker 0 cannot listen at its address: ", error.what());
+    LOCKSTEP_CHECK_COLLECTIVE(false, "[join_job] ", who, " cannot listen at its address: ", error.what());
   }
   address_ = local_address(listener_);
 }

@@ -57,7 +57,8 @@ class Admission {
     bool is_refused = false;
   };
 
-  void listen(const JobOptions& options);
+  /// `who` listens, for messages.
+  void listen(const JobOptions& options, const char* who);
   void accept_peers();
   // Returns false when the connection can be dropped.
   bool read(PendingPeer& peer, std::vector<Joiner>& joiners);

@@ -80,7 +80,8 @@ Entrance enter_as_coordinator(const JobOptions& options) {
   return entrance;
 }
 
-Entrance enter_as_joiner(const JobOptions& options, Clock::time_point deadline, std::string& last_error) {
+Entrance enter_as_joiner(const JobOptions& options, Clock::time_point deadline, std::string& last_error,
+                         const char* how_to_reach) {
   const Endpoint coordinator = parse_endpoint(options.addresses[0]);
   Clock::duration pause = kFirstPause;
   JoinReminder reminder(options, deadline);
@@ -94,14 +95,13 @@ Entrance enter_as_joiner(const JobOptions& options, Clock::time_point deadline, 
     } catch (const std::runtime_error& error) {
       last_error = error.what();
     }
-    reminder.remind("worker 0 cannot be reached: " + last_error);
+    reminder.remind((options.names.empty() ? "worker 0" : options.names.front()) + " cannot be reached: " + last_error);
     std::this_thread::sleep_for(std::min(pause, std::max(deadline - Clock::now(), Clock::duration(0))));
     pause = std::min<Clock::duration>(2 * pause, kLongestPause);
   } while (Clock::now() < deadline);
   LOCKSTEP_THROW(CollectiveError, "[join_job] ", options.worker_name(options.worker),
                  " cannot reach the coordinator: address=", coordinator.text(),
-                 ", join_timeout=", seconds(options.join_timeout), ", last error: ", last_error,
-                 "; start worker 0 there, or correct addresses[0]");
+                 ", join_timeout=", seconds(options.join_timeout), ", last error: ", last_error, "; ", how_to_reach);
 }
 
 void throw_turned_away(const JobOptions& options, uint64_t refusal, const std::string& reason) {

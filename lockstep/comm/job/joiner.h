@@ -25,8 +25,9 @@ struct Entrance {
 Entrance enter_as_coordinator(const JobOptions& options);
 
 /// Connects to the coordinator, retrying until the deadline. CollectiveError says why it failed. `last_error` is the
-/// error of the last attempt, and is updated.
-Entrance enter_as_joiner(const JobOptions& options, Clock::time_point deadline, std::string& last_error);
+/// error of the last attempt, and is updated. `how_to_reach`: what to do where nobody answers, for that error.
+Entrance enter_as_joiner(const JobOptions& options, Clock::time_point deadline, std::string& last_error,
+                         const char* how_to_reach = "start worker 0 there, or correct addresses[0]");
 
 /// Throws the error that a coordinator's TurnedAway message describes.
 [[noreturn]] void throw_turned_away(const JobOptions& options, uint64_t refusal, const std::string& reason);

@@ -94,6 +94,18 @@ void enable(const Socket& socket, int level, int option) {
   setsockopt(socket.descriptor(), level, option, &on, sizeof on);
 }
 
+/// Connections may carry nothing for hours: that of a worker to its launcher. Firewalls forget them unless packets
+/// pass, and the end of the other machine is noticed by these alone.
+void keep_alive(const Socket& socket) {
+  constexpr int kIdleSeconds = 60;
+  constexpr int kSecondsBetween = 15;
+  constexpr int kUnanswered = 4;
+  enable(socket, SOL_SOCKET, SO_KEEPALIVE);
+  setsockopt(socket.descriptor(), IPPROTO_TCP, TCP_KEEPIDLE, &kIdleSeconds, sizeof kIdleSeconds);
+  setsockopt(socket.descriptor(), IPPROTO_TCP, TCP_KEEPINTVL, &kSecondsBetween, sizeof kSecondsBetween);
+  setsockopt(socket.descriptor(), IPPROTO_TCP, TCP_KEEPCNT, &kUnanswered, sizeof kUnanswered);
+}
+
 // Returns the error, 0 for none.
 int connect_one(const Socket& socket, const addrinfo& address, Clock::time_point deadline) {
   if (!socket) return errno;
@@ -225,6 +237,7 @@ Socket connect_to(const Endpoint& endpoint, Clock::time_point deadline) {
     code = connect_one(socket, *one, deadline);
     if (code == 0) {
       enable(socket, IPPROTO_TCP, TCP_NODELAY);
+      keep_alive(socket);
       return socket;
     }
   }
@@ -237,7 +250,10 @@ Socket accept_from(const Socket& listener) {
     throw_system_error(errno, "accepting a connection");
   }
   Socket socket(descriptor);
-  if (socket) enable(socket, IPPROTO_TCP, TCP_NODELAY);
+  if (socket) {
+    enable(socket, IPPROTO_TCP, TCP_NODELAY);
+    keep_alive(socket);
+  }
   return socket;
 }
 

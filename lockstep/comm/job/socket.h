@@ -69,8 +69,9 @@ class LOCKSTEP_API Socket {
 /// where the name cannot be resolved.
 Socket listen_at(const Endpoint& endpoint);
 
-/// Connects, trying all addresses of the name. std::system_error, with the code of the last attempt, where it cannot;
-/// std::runtime_error where the name cannot be resolved.
+/// Connects, trying all addresses of the name. The system notices within two minutes that the other end is gone (the
+/// same for `accept_from`). std::system_error, with the code of the last attempt, where it cannot; std::runtime_error
+/// where the name cannot be resolved.
 Socket connect_to(const Endpoint& endpoint, Clock::time_point deadline);
 
 /// Returns the next connection, or an empty socket where none is pending. std::system_error where the process has no

@@ -70,12 +70,13 @@ LauncherLink::LauncherLink(const std::string& address, const std::string& token,
     : impl_(std::make_unique<Impl>()) {
   JobOptions options;
   options.addresses = {address};
-  options.names = {"launcher", "this launcher"};
+  options.names = {"the launcher to join", "this launcher"};
   options.worker = static_cast<int>(kLauncherNumber);
   options.token = token;
   options.join_timeout = timeout;
   std::string last_error;
-  job::Entrance entrance = job::enter_as_joiner(options, job::deadline_in(timeout), last_error);
+  job::Entrance entrance = job::enter_as_joiner(options, job::deadline_in(timeout), last_error,
+                                                "start that with --listen there, or correct --join");
   impl_->channel = std::move(entrance.channel);
   impl_->interval = entrance.heartbeat_interval;
   impl_->timeout = entrance.heartbeat_timeout;

@@ -4,16 +4,18 @@
 
 namespace lockstep::comm::views {
 
-void Membership::start(uint64_t worker, Time now) {
-  workers_[worker].deadline = takes_newcomers() ? now + options_.start_time : now;
+void Membership::start(uint64_t worker, Time now, uint64_t machine) {
+  workers_[worker] = {.machine = machine, .deadline = takes_newcomers() ? now + options_.start_time : now};
 }
 
-void Membership::ask(uint64_t worker, const std::string& address, std::optional<uint64_t> silent, Time now) {
+void Membership::ask(uint64_t worker, const std::string& address, std::optional<uint64_t> silent, Time now,
+                     AskReason reason) {
   const auto found = workers_.find(worker);
   if (found == workers_.end()) return;
   Worker& one = found->second;
   if (!one.asks) one.asked = now;
   one.asks = true;
+  one.reason = reason;
   one.address = address;
   one.deadline = is_in_view(worker) || takes_newcomers() ? Time::max() : now;
   if (!is_in_view(worker)) return;
@@ -60,21 +62,35 @@ bool Membership::has_survivors() const {
 
 std::optional<View> Membership::issue() {
   const bool waits_for_all = !has_survivors();
+  bool is_on_disk = false;
   View next{view_.number + 1};
   for (const ViewMember& member : view_.members) {
     const auto found = workers_.find(member.worker);
     if (found == workers_.end()) continue;
     if (!found->second.asks) return std::nullopt;
+    is_on_disk = is_on_disk || found->second.reason == AskReason::Saved;
     next.members.push_back({member.worker, found->second.address});
   }
+  int starting = 0;
+  std::vector<ViewMember> later;
   for (const auto& [worker, state] : workers_) {
     if (is_in_view(worker) || !takes_newcomers()) continue;
-    if (state.asks) next.members.push_back({worker, state.address});
+    const bool must_wait = !is_on_disk && needs_disk(state);
+    if (state.asks) (must_wait ? later : next.members).push_back({worker, state.address});
     if (!state.asks && waits_for_all) return std::nullopt;
+    if (!state.asks && !must_wait) ++starting;
+  }
+  if (static_cast<int>(next.members.size()) + starting < least()) {
+    next.members.insert(next.members.end(), later.begin(), later.end());
   }
   if (next.members.empty() || static_cast<int>(next.members.size()) < least()) return std::nullopt;
   view_ = std::move(next);
-  for (const ViewMember& member : view_.members) workers_[member.worker].asks = false;
+  machines_.clear();
+  for (const ViewMember& member : view_.members) {
+    Worker& worker = workers_[member.worker];
+    worker.asks = false;
+    machines_.insert(worker.machine);
+  }
   return view_;
 }
 
@@ -89,6 +105,12 @@ bool Membership::change_is_pending(Time now) const {
     if (state.asks) first = std::min(first, state.asked);
   }
   return takes_newcomers() && is_asked && has_survivors() && (!is_starting || now >= first + options_.settle_time);
+}
+
+bool Membership::newcomers_need_disk() const {
+  return std::any_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
+    return entry.second.asks && !is_in_view(entry.first) && needs_disk(entry.second);
+  });
 }
 
 std::vector<uint64_t> Membership::overdue(Time now) const {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -52,23 +53,30 @@ enum class AskReason : uint64_t {
   Start,
   /// Its view cannot go on.
   Failure,
-  /// It was told that a change is pending.
+  /// It was told that a change is pending; the state is in the memory of the members' machines.
   Change,
+  /// It has left its view after a step whose state is on disk.
+  Saved,
   End,
 };
 
 /// The rules by which views are issued, without sockets and clocks. A worker is started, asks for a view, is given one,
 /// asks for the next one, and ends. View k+1 is issued when all members of view k that have not ended ask for it, and
 /// the first view when all that were started do. Whoever does not ask in time is overdue and must be ended by force, so
-/// that nobody waits for ever. Not thread-safe.
+/// that nobody waits for ever.
+///
+/// Memory that survives a worker belongs to its machine. A newcomer on a machine without a member in the view cannot
+/// read the state there; with it in the view all would go back to the disk. Unless the state is on disk, it therefore
+/// waits for the view after the next, where at least enough are there without it. Not thread-safe.
 class LOCKSTEP_API Membership {
  public:
   explicit Membership(const MembershipOptions& options) : options_(options) {}
 
-  /// The worker's process was started. A number is used once.
-  void start(uint64_t worker, Time now);
+  /// The worker's process was started, on this machine. A number is used once.
+  void start(uint64_t worker, Time now, uint64_t machine = 0);
   /// The worker asks for the next view. `silent`: a worker that it reports as silent. Unknown workers are ignored.
-  void ask(uint64_t worker, const std::string& address, std::optional<uint64_t> silent, Time now);
+  void ask(uint64_t worker, const std::string& address, std::optional<uint64_t> silent, Time now,
+           AskReason reason = AskReason::Start);
   /// The worker's process has ended; `finished`: because its work is done. Those who have not been in a view by then
   /// come too late, and are overdue.
   void end(uint64_t worker, bool finished, Time now);
@@ -80,6 +88,8 @@ class LOCKSTEP_API Membership {
   std::optional<View> issue();
   /// Whether the members of the view should leave it after a step, because others wait for the next one.
   bool change_is_pending(Time now) const;
+  /// Whether some of these others cannot read the memory of the members' machines.
+  bool newcomers_need_disk() const;
   /// Those who must be ended by force.
   std::vector<uint64_t> overdue(Time now) const;
   /// When one of the answers above may change next without an event.
@@ -94,7 +104,9 @@ class LOCKSTEP_API Membership {
 
  private:
   struct Worker {
+    uint64_t machine = 0;
     bool asks = false;
+    AskReason reason = AskReason::Start;
     std::string address{};
     Time asked{};
     /// When it is overdue.
@@ -104,11 +116,14 @@ class LOCKSTEP_API Membership {
   void urge_members(Time deadline);
   bool takes_newcomers() const { return !has_finished_ || view_.number == 0; }
   bool has_survivors() const;
+  bool needs_disk(const Worker& worker) const { return view_.number > 0 && !machines_.contains(worker.machine); }
   int least() const { return has_finished_ || may_be_fewer_ ? 1 : options_.at_least; }
 
   MembershipOptions options_;
   std::map<uint64_t, Worker> workers_;
   View view_;
+  /// Those of the members of the view, also of those that have ended.
+  std::set<uint64_t> machines_;
   bool has_finished_ = false;
   bool may_be_fewer_ = false;
 };

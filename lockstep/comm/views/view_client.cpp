@@ -22,6 +22,11 @@ namespace {
 using job::Clock;
 using Type = ViewMessage::Type;
 
+constexpr const char* kAskedToEnd = "this worker was asked to end";
+/// How often it is asked whether this worker should stop, and otherwise how long a wait takes at most.
+constexpr std::chrono::milliseconds kStopInterval{50};
+constexpr std::chrono::seconds kLongWait{60};
+
 /// Returns host:port with a port that is free now and below those that the system gives to outgoing connections.
 std::string free_address(const std::string& host) {
   constexpr int kAttempts = 1000;
@@ -63,6 +68,7 @@ struct ViewClient::Impl {
   void handle(const ViewMessage& message);
   void lose(const std::string& why);
   void send(const ViewMessage& message);
+  void look_for_stop();
 
   uint64_t number = 0;
   std::string token;
@@ -77,6 +83,8 @@ struct ViewClient::Impl {
   std::string loss;
   View view;
   bool is_stopped = false;
+  std::function<bool()> stop;
+  bool is_asked_to_end = false;
   std::atomic<bool> pending{false};
   std::atomic<bool> needs_disk{false};
   job::Socket wake;
@@ -89,9 +97,11 @@ void ViewClient::Impl::run() {
     job::PollSet set;
     const size_t place = set.add(channel);
     set.add(wake.descriptor());
+    const auto limit = stop ? Clock::duration(kStopInterval) : Clock::duration(kLongWait);
     lock.unlock();
-    set.wait_until(Clock::now() + std::chrono::seconds(60));
+    set.wait_until(Clock::now() + limit);
     lock.lock();
+    look_for_stop();
     eventfd_t ignored = 0;
     eventfd_read(wake.descriptor(), &ignored);
     if (set.is_writable(place)) channel.flush();
@@ -106,6 +116,13 @@ void ViewClient::Impl::run() {
   }
 }
 
+void ViewClient::Impl::look_for_stop() {
+  is_asked_to_end = stop && stop();
+  if (!is_asked_to_end) return;
+  close_joining(kAskedToEnd);
+  changed.notify_all();
+}
+
 void ViewClient::Impl::handle(const ViewMessage& message) {
   switch (message.type) {
     case Type::NewView:
@@ -118,7 +135,7 @@ void ViewClient::Impl::handle(const ViewMessage& message) {
       break;
     case Type::Pending:
       if (message.number != view.number) return;
-      needs_disk = message.other != 0;
+      needs_disk = message.other != 0;  // before the other, which is looked at first
       pending = true;
       return;
     case Type::Lost:
@@ -155,12 +172,14 @@ ViewClient::ViewClient(const std::string& address, uint64_t number, std::string 
   impl_->token = token;
   JobOptions options;
   options.addresses = {address};
+  options.names = {"the launcher"};
   options.worker = static_cast<int>(number);
   options.token = std::move(token);
   options.interface_address = env::text("LOCKSTEP_INTERFACE");
   options.join_timeout = env::seconds("LOCKSTEP_JOIN_TIMEOUT");
   std::string last_error;
-  job::Entrance entrance = job::enter_as_joiner(options, job::deadline_in(options.join_timeout), last_error);
+  job::Entrance entrance = job::enter_as_joiner(options, job::deadline_in(options.join_timeout), last_error,
+                                                "its launcher must run there: lockstep run sets LOCKSTEP_VIEWS");
   impl_->channel = std::move(entrance.channel);
   impl_->host = entrance.local_address;
   impl_->wake = job::Socket(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
@@ -178,6 +197,10 @@ ViewClient::~ViewClient() {
 }
 
 OwnView ViewClient::next(const Question& question) {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    LOCKSTEP_CHECK_COLLECTIVE(!impl_->is_asked_to_end, "[train_elastic] ", kAskedToEnd);
+  }
   ViewMessage message{.type = Type::Ask,
                       .number = static_cast<uint64_t>(question.reason),
                       .step = question.step,
@@ -190,7 +213,8 @@ OwnView ViewClient::next(const Question& question) {
   }
   impl_->answer.reset();
   impl_->send(message);
-  impl_->changed.wait(lock, [&] { return impl_->answer || !impl_->ended.empty(); });
+  impl_->changed.wait(lock, [&] { return impl_->answer || !impl_->ended.empty() || impl_->is_asked_to_end; });
+  LOCKSTEP_CHECK_COLLECTIVE(!impl_->is_asked_to_end, "[train_elastic] ", kAskedToEnd);
   LOCKSTEP_CHECK_COLLECTIVE(impl_->answer.has_value(), "[train_elastic] the job cannot go on: ", impl_->ended,
                             question.failure.empty() ? "" : "; the last failure here: " + question.failure);
   const View& view = *impl_->answer;
@@ -200,6 +224,15 @@ OwnView ViewClient::next(const Question& question) {
                             "[train_elastic] the launcher must issue views to their members: view=", view.number,
                             ", worker=", impl_->number);
   return {view, static_cast<int>(own - all.begin()), view_token(impl_->token, view.number)};
+}
+
+void ViewClient::watch(std::function<bool()> stop) {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->stop = std::move(stop);
+    impl_->look_for_stop();
+  }
+  eventfd_write(impl_->wake.descriptor(), 1);
 }
 
 bool ViewClient::change_is_pending() const { return impl_->pending.load(std::memory_order_acquire); }

@@ -17,18 +17,17 @@ struct ViewMessage {
     Heartbeat,
 
     /// From a worker. It asks for the next view: `number` is an AskReason, `step` its last finished step, `address` its
-    /// own, `text` why, `other` 1 and the number of a silent worker, or 0.
+    /// own, `text` why, `other` the number of a silent worker, or 0.
     Ask,
-    /// It goes on after `step`, whose state came from `text` ("memory", "disk", "nowhere").
+    /// It goes on after `step`, whose state came from `text` ("memory", "disk", "nothing was saved").
     Resumed,
 
     /// To a worker. The next view: `text` is an encoded View.
     NewView,
     /// Leave view `number` after a step: others wait for the next one. `other` 1: some of them cannot read the memory
-    /// of
-    /// the members' machines.
+    /// of the members' machines; this may follow a message with 0.
     Pending,
-    /// A member of view `number` has ended; `text` says which.
+    /// View `number` cannot go on: a member has ended, or cannot go on; `text` says which.
     Lost,
     /// There will be no view any more; `text` is why.
     Ended,

@@ -52,10 +52,9 @@ struct ViewServer::Impl {
   void handle_launcher(uint64_t number, const ViewMessage& message);
   void lose_launcher(uint64_t number, const std::string& why);
   void advance();
-  /// The launcher of a worker; 0: the one that this belongs to.
-  uint64_t launcher_of(uint64_t worker) const;
-  /// Whether some who wait for the next view are at launchers, and thus machines, without a member of this one.
-  bool newcomers_need_disk() const;
+  void tell_of_change(Clock::time_point now);
+  /// Tells the members that their view cannot go on, so that none waits until the others have joined.
+  void tell_of_loss(uint64_t worker, const std::string& what_happened);
   void watch();
   void report(ViewEvent event) { events.push_back(std::move(event)); }
   void send_view(const View& view);
@@ -70,6 +69,8 @@ struct ViewServer::Impl {
   uint64_t last_launcher = 0;
   /// The view whose members know that a change is pending.
   uint64_t pending_told = 0;
+  /// The one whose members know that others cannot read their memory.
+  uint64_t disk_told = 0;
   std::set<uint64_t> overdue_told;
   std::optional<std::string> closed;
   std::vector<ViewEvent> events;
@@ -114,10 +115,14 @@ void ViewServer::Impl::handle_worker(uint64_t worker, const ViewMessage& message
       workers[worker].channel.send(encode(ViewMessage{.type = Type::Ended, .text = *closed}));
       return;
     }
-    const bool is_failure = message.number == static_cast<uint64_t>(AskReason::Failure);
+    if (message.number >= static_cast<uint64_t>(AskReason::End)) {
+      throw job::ProtocolError("it asks for an unknown reason");
+    }
+    const auto reason = static_cast<AskReason>(message.number);
     membership.ask(worker, message.address, message.other == 0 ? std::nullopt : std::optional(message.other),
-                   Clock::now());
-    if (is_failure) {
+                   Clock::now(), reason);
+    if (reason == AskReason::Failure) {
+      if (membership.is_in_view(worker)) tell_of_loss(worker, "another worker has left: " + message.text);
       report({.kind = ViewEvent::Kind::Failed, .worker = worker, .step = message.step, .text = message.text});
     } else if (message.step >= 0) {
       report({.kind = ViewEvent::Kind::Progress, .worker = worker, .step = message.step});
@@ -178,33 +183,38 @@ void ViewServer::Impl::send_view(const View& view) {
   report({.kind = ViewEvent::Kind::Issued, .view = view});
 }
 
-uint64_t ViewServer::Impl::launcher_of(uint64_t worker) const {
-  for (const auto& [number, launcher] : launchers) {
-    if (launcher.workers.contains(worker)) return number;
+void ViewServer::Impl::tell_of_loss(uint64_t worker, const std::string& what_happened) {
+  const View& view = membership.view();
+  const std::string content =
+      encode(ViewMessage{.type = Type::Lost, .number = view.number, .other = worker, .text = what_happened});
+  for (const ViewMember& member : view.members) {
+    const auto found = workers.find(member.worker);
+    const bool is_concerned = found != workers.end() && member.worker != worker && !membership.asks(member.worker);
+    if (is_concerned) found->second.channel.send(content);
   }
-  return 0;
 }
 
-bool ViewServer::Impl::newcomers_need_disk() const {
-  std::set<uint64_t> of_members;
-  for (const ViewMember& member : membership.view().members) of_members.insert(launcher_of(member.worker));
-  return std::any_of(workers.begin(), workers.end(), [&](const auto& entry) {
-    const uint64_t worker = entry.first;
-    return membership.asks(worker) && !membership.is_in_view(worker) && !of_members.contains(launcher_of(worker));
-  });
+void ViewServer::Impl::tell_of_change(Clock::time_point now) {
+  if (!membership.change_is_pending(now)) return;
+  const View& view = membership.view();
+  const bool needs_disk = membership.newcomers_need_disk();
+  // Those who come between this message and the end of the view may need the disk, too.
+  if (pending_told == view.number && (!needs_disk || disk_told == view.number)) return;
+  pending_told = view.number;
+  if (needs_disk) disk_told = view.number;
+  const std::string content =
+      encode(ViewMessage{.type = Type::Pending, .number = view.number, .other = needs_disk ? 1u : 0u});
+  for (const ViewMember& member : view.members) {
+    const auto found = workers.find(member.worker);
+    if (found != workers.end()) found->second.channel.send(content);
+  }
 }
 
 void ViewServer::Impl::advance() {
   if (closed) return;
   const auto now = Clock::now();
   if (const auto view = membership.issue()) send_view(*view);
-  const View& view = membership.view();
-  if (pending_told != view.number && membership.change_is_pending(now)) {
-    pending_told = view.number;
-    const std::string content =
-        encode(ViewMessage{.type = Type::Pending, .number = view.number, .other = newcomers_need_disk() ? 1u : 0u});
-    for (const ViewMember& member : view.members) workers[member.worker].channel.send(content);
-  }
+  tell_of_change(now);
   for (const uint64_t worker : membership.overdue(now)) {
     if (overdue_told.insert(worker).second) report({.kind = ViewEvent::Kind::Overdue, .worker = worker});
   }
@@ -235,10 +245,10 @@ ViewServer::ViewServer(const ViewServerOptions& options) : impl_(std::make_uniqu
 
 ViewServer::~ViewServer() = default;
 
-uint64_t ViewServer::add_worker() {
+uint64_t ViewServer::add_worker(uint64_t launcher) {
   const uint64_t worker = ++impl_->last_worker;
   impl_->workers[worker];
-  impl_->membership.start(worker, Clock::now());
+  impl_->membership.start(worker, Clock::now(), launcher);
   return worker;
 }
 
@@ -246,16 +256,7 @@ void ViewServer::end_worker(uint64_t worker, bool finished, const std::string& w
   const bool was_in_view = impl_->membership.is_in_view(worker);
   impl_->membership.end(worker, finished, Clock::now());
   impl_->workers.erase(worker);
-  for (auto& [number, launcher] : impl_->launchers) launcher.workers.erase(worker);
-  if (was_in_view && !finished) {
-    const View& view = impl_->membership.view();
-    const std::string content =
-        encode(ViewMessage{.type = Type::Lost, .number = view.number, .other = worker, .text = what_happened});
-    for (const ViewMember& member : view.members) {
-      const auto found = impl_->workers.find(member.worker);
-      if (found != impl_->workers.end()) found->second.channel.send(content);
-    }
-  }
+  if (was_in_view && !finished) impl_->tell_of_loss(worker, what_happened);
   impl_->advance();
 }
 

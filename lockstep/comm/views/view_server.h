@@ -62,8 +62,9 @@ class LOCKSTEP_API ViewServer {
   explicit ViewServer(const ViewServerOptions& options);
   ~ViewServer();
 
-  /// A worker is about to be started; returns its number.
-  uint64_t add_worker();
+  /// A worker is about to be started, by a launcher that has joined or, 0, by this one; returns its number. The workers
+  /// of a launcher share memory that survives them.
+  uint64_t add_worker(uint64_t launcher = 0);
   /// A worker has ended. Members of its view learn `what_happened`.
   void end_worker(uint64_t worker, bool finished, const std::string& what_happened);
   /// From now on a view may have fewer workers than at least.
