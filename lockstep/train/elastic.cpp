@@ -34,6 +34,8 @@ struct ElasticView {
   /// The last finished step.
   int64_t step = -1;
   bool has_finished_steps = false;
+  /// Whether this process has a state that is not on disk. One that is asked to end takes part in views until it is.
+  std::atomic<bool> has_unsaved{false};
 };
 
 }  // namespace detail
@@ -49,8 +51,10 @@ constexpr auto kCauseTime = 1s;
 
 /// Leaves the function of the user at the end of a step.
 struct LeaveView {
-  /// Whether the state after the step is on disk, because a worker was asked to end.
+  /// Whether the state after the step is on disk.
   bool is_saved = false;
+  /// Whether a worker was asked to end.
+  bool is_preempted = false;
 };
 
 std::string cluster_text(const OwnView& own) {
@@ -91,6 +95,10 @@ bool is_collective_error(const std::exception_ptr& error) {
   }
 }
 
+bool is_asked_to_end_without_state(const detail::ElasticView& view) {
+  return detail::PreemptionNotice::has_come() && !view.has_unsaved;
+}
+
 /// The failure of the view's job. A broken connection may be noticed before its cause.
 std::optional<comm::JobFailure> cause_of_failure() {
   const auto deadline = std::chrono::steady_clock::now() + kCauseTime;
@@ -104,7 +112,7 @@ std::optional<comm::JobFailure> cause_of_failure() {
 /// Returns what to ask after an error, or nothing where it is one of the program.
 std::optional<Question> question_after(const std::exception_ptr& error, const detail::ElasticView& view) {
   const bool is_collective = is_collective_error(error);
-  const bool is_known = !view.client->loss().empty();
+  const bool is_known = !view.client->loss().empty() || is_asked_to_end_without_state(view);
   const auto failure = is_collective && !is_known ? cause_of_failure() : detail::Workers::last_failure();
   const bool is_mismatch = failure && failure->kind == comm::JobFailure::Kind::Mismatch;
   const bool is_of_others = failure && failure->worker != view.worker;
@@ -120,8 +128,8 @@ struct ViewEnd {
   enum class Kind { Finished, Left, Lost };
   Kind kind = Kind::Finished;
   Question question{};
-  /// Of a view that was left: see LeaveView.
-  bool is_saved = false;
+  /// Of a view that was left.
+  LeaveView leave{};
 };
 
 ViewEnd run_view(const std::function<void(ElasticJob&)>& train, detail::ElasticView& view) {
@@ -131,14 +139,15 @@ ViewEnd run_view(const std::function<void(ElasticJob&)>& train, detail::ElasticV
     ElasticJob job(view);
     train(job);
   } catch (const LeaveView& leave) {
-    end = {ViewEnd::Kind::Left, {.reason = AskReason::Change, .step = view.step}, leave.is_saved};
+    const auto reason = leave.is_saved ? AskReason::Saved : AskReason::Change;
+    end = {ViewEnd::Kind::Left, {.reason = reason, .step = view.step}, leave};
   } catch (...) {
     error = std::current_exception();
   }
   if (error) {
     const auto question = view.client == nullptr ? std::nullopt : question_after(error, view);
     if (!question) std::rethrow_exception(error);
-    end = {ViewEnd::Kind::Lost, *question, false};
+    end = {ViewEnd::Kind::Lost, *question};
   }
   return end;
 }
@@ -155,29 +164,28 @@ class ViewPauses {
   std::chrono::milliseconds pause_{0};
 };
 
-/// `has_unsaved` is whether this worker has been in a view whose last state is not on disk. One that is asked to end
-/// takes part in views until it is.
-int train_views(const std::function<void(ElasticJob&)>& train, const std::string& address, bool& has_unsaved) {
+int train_views(const std::function<void(ElasticJob&)>& train, const std::string& address, detail::ElasticView& view) {
   static std::atomic<bool> has_trained{false};
   LOCKSTEP_CHECK_CONTEXT(!has_trained.exchange(true),
                          "[train_elastic] a process of an elastic job trains once; put all steps into one function");
   ViewClient client(address, static_cast<uint64_t>(env::integer("LOCKSTEP_VIEW_WORKER")), detail::job_token());
+  view.client = &client;
   ViewPauses pauses;
   Question question;
   while (true) {
+    client.watch([&view] { return is_asked_to_end_without_state(view); });
     const OwnView own = client.next(question);
     set_cluster(own);
-    detail::ElasticView view{.number = static_cast<int64_t>(own.view.number),
-                             .worker = own.index,
-                             .num_workers = static_cast<int>(own.view.members.size()),
-                             .client = &client,
-                             .step = question.step};
-    has_unsaved = true;
+    view.number = static_cast<int64_t>(own.view.number);
+    view.worker = own.index;
+    view.num_workers = static_cast<int>(own.view.members.size());
+    view.has_finished_steps = false;
     const ViewEnd end = run_view(train, view);
     if (end.kind == ViewEnd::Kind::Finished) return 0;
-    has_unsaved = !end.is_saved;
+    if (end.leave.is_saved) view.has_unsaved = false;
     detail::Workers::leave_job();
-    if (end.is_saved && detail::PreemptionNotice::has_come()) return CheckpointManager::kPreemptedStatus;
+    const bool has_come = detail::PreemptionNotice::has_come();
+    if (end.leave.is_preempted && has_come) return CheckpointManager::kPreemptedStatus;
     if (end.kind == ViewEnd::Kind::Lost) {
       LOCKSTEP_LOG(Info) << "view " << own.view.number << " has ended: " << end.question.failure;
       pauses.wait_after(view);
@@ -201,7 +209,9 @@ ElasticSteps::Iterator ElasticSteps::begin() const {
   }
   const TrainingSteps::Iterator first = manager_->steps(total_).begin();
   const auto restored = manager_->last_restored();
+  view_->has_unsaved = true;
   if (view_->client != nullptr) {
+    view_->client->watch({});  // from here on the steps look for SIGTERM
     view_->client->resumed(restored ? restored->step : 0, !restored               ? "nothing was saved"
                                                           : restored->from_memory ? "memory"
                                                                                   : "disk");
@@ -213,22 +223,22 @@ ElasticSteps::Iterator& ElasticSteps::Iterator::operator++() {
   view_->step = *step_ + 1;
   view_->has_finished_steps = true;
   ++step_;
-  if (manager_->preempted() || manager_->ended_by_request()) throw LeaveView{manager_->preempted()};
-  return *this;
+  const bool is_preempted = manager_->preempted();
+  if (!is_preempted && !manager_->ended_by_request()) return *this;
+  throw LeaveView{is_preempted || manager_->latest() == view_->step, is_preempted};
 }
 
 int train_elastic(const std::function<void(ElasticJob&)>& train) {
   const detail::PreemptionNotice notice;
   const auto address = env::given("LOCKSTEP_VIEWS");
-  bool has_unsaved = false;
+  detail::ElasticView view;
   try {
-    if (address) return train_views(train, *address, has_unsaved);
+    if (address) return train_views(train, *address, view);
   } catch (const CollectiveError& error) {
-    if (!detail::PreemptionNotice::has_come() || has_unsaved) throw;
+    if (!is_asked_to_end_without_state(view)) throw;
     LOCKSTEP_LOG(Info) << "asked to end: " << error.what_without_backtrace();
     return CheckpointManager::kPreemptedStatus;
   }
-  detail::ElasticView view;
   return run_view(train, view).kind == ViewEnd::Kind::Left ? CheckpointManager::kPreemptedStatus : 0;
 }
 

@@ -123,6 +123,54 @@ TEST(ElasticTest, LaunchersJoinAndAreLost) {
   EXPECT_EQ(last.finals().size(), 2u) << last.output();
 }
 
+// The number of the first process that has printed that it was started.
+pid_t started_process(const ElasticRun& run) {
+  run.wait_for_text("\"started\": true");
+  const std::string output = run.output();
+  const std::string field = "\"pid\": ";
+  return std::stoi(output.substr(output.find(field) + field.size()));
+}
+
+// The only worker is lost while one of another launcher waits for the next view: the replacement finds the state in
+// memory, and the other one comes when it is on disk.
+TEST(ElasticTest, AfterALossThoseOnOtherMachinesJoinFromDisk) {
+  const TestFolder folder;
+  const auto stop = folder.path() / "stop";
+  const std::string address = "127.0.0.1:" + std::to_string(free_port());
+  const std::vector<std::string> variables{"LOCKSTEP_JOB_TOKEN=secret", "ELASTIC_STOP_FILE=" + stop.string()};
+  ElasticRun main(folder.path(), "main", {"-n", "1:2", "--local", "1", "--restarts", "1", "--listen", address}, 45,
+                  kPause, variables);
+  const auto processes = main.wait_for(10, 1);
+  ASSERT_EQ(processes.size(), 1u);
+  std::ofstream(stop) << "\n";
+  ElasticRun joined(folder.path(), "joined", {"-n", "1", "--join", address}, 45, kPause, variables);
+  started_process(joined);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  kill(processes[0], SIGKILL);
+  main.wait_for_text("was lost (signal SIGKILL");
+  std::filesystem::remove(stop);
+  EXPECT_EQ(main.outcome(), "exit 0") << main.output();
+  EXPECT_EQ(joined.outcome(), "exit 0") << joined.output();
+  EXPECT_THAT(main.output(), HasSubstr("1 worker goes on after step "));
+  EXPECT_THAT(main.output(), HasSubstr("(memory), "));
+  EXPECT_THAT(main.output(), HasSubstr("1 worker came; 2 workers go on after step "));
+  EXPECT_THAT(main.output(), HasSubstr("(disk), 0 steps lost"));
+  expect_no_steps_lost(main.steps());
+}
+
+TEST(ElasticTest, AWorkerThatWaitsForItsFirstViewLeavesAtSigterm) {
+  const TestFolder folder;
+  const std::string address = "127.0.0.1:" + std::to_string(free_port());
+  ElasticRun run(folder.path(), "output", {"-n", "2:2", "--local", "1", "--listen", address}, kSteps, kPause,
+                 {"LOCKSTEP_JOB_TOKEN=secret"});
+  const pid_t process = started_process(run);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  kill(process, SIGTERM);
+  run.wait_for_text("worker 0 was preempted (exit code 75) after step 0, 0 are left; it is not replaced");
+  run.send_signal(SIGTERM);
+  EXPECT_EQ(run.outcome(), "exit 75") << run.output();
+}
+
 TEST(ElasticTest, SigtermToTheLauncherPreemptsTheJobAndToAWorkerOnlyIt) {
   const TestFolder folder;
   {
