@@ -88,6 +88,22 @@ TEST(RestartPolicyTest, WorkersThatAreLostTogetherAreOneRound) {
   EXPECT_FALSE(policy.next(false, policy.round()));
 }
 
+TEST(ElasticPlacesTest, NumbersOfLostLaunchersAreUsedAgain) {
+  ElasticPlaces places;
+  places.offer(0, 1);
+  for (uint64_t launcher = 1; launcher < 5; ++launcher) {
+    places.offer(launcher, 2);
+    EXPECT_EQ(places.num_open(launcher), 2);
+    EXPECT_EQ(places.all().size(), 3u);
+    EXPECT_EQ(places.num_possible(), 3);
+    places.offer(launcher, 0);
+    EXPECT_EQ(places.num_open(launcher), 0);
+    places.forget(launcher);
+    EXPECT_EQ(places.num_possible(), 1);
+  }
+  EXPECT_EQ(places.num_open(0), 1);
+}
+
 TEST(ElasticPlacesTest, PlacesAreFilledScheduledAndClosed) {
   ElasticPlaces places;
   const ElasticPlace::Time now = ElasticPlace::Time() + 1h;

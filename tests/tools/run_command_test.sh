@@ -141,10 +141,13 @@ launch 1 -n 2 --listen 127.0.0.1:20001 -- true
 prints err '[run] only elastic jobs can be joined'
 LOCKSTEP_JOB_TOKEN=mine launch 1 -n 1:2 --listen 0.0.0.0:20001 -- true
 prints err '[run] the launcher must listen at the address of this machine that others reach: listen=0.0.0.0:20001'
+LOCKSTEP_JOB_TOKEN=mine launch 1 -n 1:2 --listen 203.0.113.7:20001 -- true
+prints err 'the launcher must run where its address is'
 launch 1 -n 2 --join 127.0.0.1:20001 -- true
 prints err '[run] launchers of one job must have the same token'
 LOCKSTEP_JOIN_TIMEOUT=0.5 LOCKSTEP_JOB_TOKEN=mine launch 1 -n 2 --join 127.0.0.1:1 -- true
-prints err 'cannot reach the coordinator: address=127.0.0.1:1'
+prints err 'this launcher cannot reach the coordinator: address=127.0.0.1:1'
+prints err 'start that with --listen there, or correct --join'
 launch 0 -n 1:2 --json -- bash -c 'echo "views=$LOCKSTEP_VIEWS number=$LOCKSTEP_VIEW_WORKER config=$TF_CONFIG token=$LOCKSTEP_JOB_TOKEN"'
 [[ $(grep -cE 'views=127.0.0.1:[0-9]+ number=[23] config= token=[0-9a-f]{32}$' "$folder/out") == 2 ]] || fail "what elastic workers are told"
 prints err '"workers":2,"restarts":0,"exit":0,"failed_worker":null,"failure":null,"views":0}'
@@ -163,6 +166,8 @@ sleeps_are 2 0 || fail "grandchildren that do not listen must be gone"
 
 # Signals to the launcher. (Background commands ignore SIGINT unless told otherwise.)
 start() {
+  : >"$folder/out" # now, not when the launcher runs: what the last one has printed does not count
+  : >"$folder/err"
   env --default-signal=INT "$lockstep" run "$@" >"$folder/out" 2>"$folder/err" &
   launcher=$!
 }
@@ -187,6 +192,13 @@ LOCKSTEP_JOB_TOKEN=mine start -n 2 --join 127.0.0.1:1 -- true
 sleep 0.5
 kill -INT "$launcher"
 ends_with 130
+start -n 2 -- bash -c "trap 'sleep 0.3; echo saved; exit 75' TERM; echo ready; while :; do sleep 0.05; done"
+eventually "the workers' start" listed ready
+kill -TERM "$launcher" # who ends all processes of a job may send it twice
+sleep 0.05
+kill -TERM "$launcher"
+ends_with 75
+listed saved || fail "workers must have the time to save"
 start -n 2 -- bash -c "trap '' INT; echo ready; sleep ${mark}3 & while :; do sleep 0.05; done"
 eventually "the workers' start" listed ready
 kill -INT "$launcher"
@@ -201,6 +213,23 @@ sleeps_are 4 4 || eventually "the grandchildren's start" sleeps_are 4 4
 kill -KILL "$launcher"
 ends_with 137
 eventually "the end of workers and grandchildren of a killed launcher" sleeps_are 4 0
+# What a launcher leaves that was killed together with its watchdog is removed by the next one; what others use is not.
+memory_of() { sed -n 's/.*folder=//p' "$folder/$1" | head -n 1; }
+"$lockstep" run -n 1 -- bash -c "echo folder=\$LOCKSTEP_MEMORY_FOLDER; exec sleep ${mark}5" >"$folder/other" 2>&1 &
+other=$!
+echo "$other" >>"$folder/pids"
+start -n 1 -- bash -c "echo folder=\$LOCKSTEP_MEMORY_FOLDER; exec sleep ${mark}5"
+have_folders() { [[ -n $(memory_of out) && -n $(memory_of other) ]]; }
+eventually "the workers' start" have_folders
+kill -KILL "$(pgrep -P "$launcher" lockstep-watch)" "$launcher"
+ends_with 137
+[[ -d $(memory_of out) ]] || fail "nobody can have removed the folder"
+cp "$folder/out" "$folder/left"
+launch 0 -n 1 -- true
+[[ ! -e $(dirname "$(memory_of left)") ]] || fail "the folder that was left must be removed"
+[[ -d $(memory_of other) ]] || fail "a folder that is in use must stay"
+kill -TERM "$other"
+wait "$other" || true
 kill -0 "$stranger" || fail "other processes must be left alone"
 sleeps_are 8 2 || fail "processes with sessions of their own must be left alone"
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <csignal>
 #include <optional>
-#include <sstream>
 #include <sys/wait.h>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/job/job_options.h"
 #include "lockstep/comm/views/view_server.h"
+#include "tools/run/change_report.h"
 #include "tools/run/elastic_places.h"
 #include "tools/run/local_workers.h"
 #include "tools/run/restart_policy.h"
@@ -32,18 +32,6 @@ constexpr milliseconds kKillTime{10'000};
 /// How often ends that are not signalled are looked for while processes end, and otherwise.
 constexpr milliseconds kShortTurn{10};
 constexpr milliseconds kLongTurn{500};
-
-std::string count_of(int64_t count, const std::string& what) {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-}
-
-/// What has changed since the last view, for the line that says how the job goes on.
-struct Change {
-  /// "worker 2 was lost (signal SIGKILL (Killed))"
-  std::vector<std::string> losses{};
-  SteadyClock::time_point since{};
-  int members_before = 0;
-};
 
 class ElasticLauncher {
  public:
@@ -75,10 +63,13 @@ class ElasticLauncher {
   void handle_issued(const ViewEvent& event);
   void handle_resumed(const ViewEvent& event);
   void lose_launcher(const ViewEvent& event);
-  void note_end(uint64_t worker, int status, const std::string& cause);
+  void note_end(uint64_t worker, int status, int64_t step, const std::string& cause);
   void note_loss(ElasticPlace& place, int status, const std::string& cause, bool was_in_view);
+  void note_result(const ElasticPlace& place, int status, bool is_end);
   void interrupt(int signal);
   void signal_all(int signal);
+  /// Whether a worker of the view lives.
+  bool has_members();
   void check_enough();
   void end_job(const std::string& reason);
   void stop_if_due();
@@ -95,7 +86,9 @@ class ElasticLauncher {
   LocalWorkers workers_;
   ElasticPlaces places_;
   JobResult result_;
-  Change change_;
+  ChangeReport change_;
+  /// Whether the failure of the result is that of a worker that was asked to end before it had a state.
+  bool failure_is_idle_ = false;
   int stalled_views_ = 0;
   int64_t step_at_view_ = -1;
   bool has_failed_ = false;
@@ -116,7 +109,9 @@ JobResult ElasticLauncher::run(const SignalQueue& signals) {
     for (int signal = signals.wait(milliseconds(0)); signal != 0; signal = signals.wait(milliseconds(0))) {
       if (signal != SIGCHLD) interrupt(signal);
     }
-    for (const LocalWorkers::End& end : workers_.look()) note_end(end.number, end.status, "");
+    for (const LocalWorkers::End& end : workers_.look()) {
+      note_end(end.number, end.status, folder_.take_steps(end.number).finished, "");
+    }
     policy_.note_step(folder_.highest_step());
     for (const ViewEvent& event : server_.take_events()) handle(event);
     give_up_unkillable();
@@ -144,7 +139,8 @@ void ElasticLauncher::start_at(ElasticPlace& place) {
   place.start_at.reset();
   place.round = policy_.round();
   place.killed.reset();
-  place.worker = server_.add_worker();
+  place.has_begun = false;
+  place.worker = server_.add_worker(place.launcher);
   const int start = place.starts++;
   if (place.launcher != 0) {
     server_.start_at(place.launcher, *place.worker, start, std::to_string(place.index));
@@ -158,7 +154,7 @@ void ElasticLauncher::start_at(ElasticPlace& place) {
     // A replacement that cannot be started leaves those who train alone.
     if (server_.membership().view().number == 0) throw;
     say(place.name() + " cannot be started: " + error.what_without_backtrace());
-    note_end(*place.worker, W_EXITCODE(kCannotStart, 0), "it could not be started");
+    note_end(*place.worker, W_EXITCODE(kCannotStart, 0), -1, "it could not be started");
   }
 }
 
@@ -170,7 +166,7 @@ void ElasticLauncher::handle(const ViewEvent& event) {
       break;
     case ViewEvent::Kind::Failed:
       has_failed_ = true;
-      if (change_.since == SteadyClock::time_point()) change_.since = SteadyClock::now();
+      change_.note_failure();
       break;
     case ViewEvent::Kind::Resumed:
       handle_resumed(event);
@@ -190,7 +186,7 @@ void ElasticLauncher::handle(const ViewEvent& event) {
       places_.offer(event.launcher, static_cast<int>(std::min<uint64_t>(event.number, 1'000'000)));
       break;
     case ViewEvent::Kind::Exited:
-      note_end(event.worker, static_cast<int>(event.number), "");
+      note_end(event.worker, static_cast<int>(event.number), event.step, "");
       break;
     case ViewEvent::Kind::LauncherLost:
       lose_launcher(event);
@@ -206,44 +202,35 @@ void ElasticLauncher::handle_issued(const ViewEvent& event) {
   stalled_views_ = policy_.step() > step_at_view_ || !has_failed_ ? 0 : stalled_views_ + 1;
   step_at_view_ = std::max(step_at_view_, policy_.step());
   has_failed_ = false;
-  if (event.view.number == 1) change_ = {.members_before = static_cast<int>(event.view.members.size())};
+  if (event.view.number == 1) change_.begin(static_cast<int>(event.view.members.size()));
   if (stalled_views_ > options_.max_without_progress) {
     end_job(count_of(stalled_views_, "view") + " in a row have finished no step");
   }
 }
 
 void ElasticLauncher::handle_resumed(const ViewEvent& event) {
+  if (ElasticPlace* place = places_.find_worker(event.worker)) place->has_begun = true;
   if (reported_view_) return;
   reported_view_ = true;
   const auto num_members = static_cast<int>(server_.membership().view().members.size());
-  std::ostringstream line;
-  for (const std::string& loss : change_.losses) line << loss << "; ";
-  if (change_.losses.empty() && num_members > change_.members_before) {
-    line << count_of(num_members - change_.members_before, "worker") << " came; ";
-  }
-  line << count_of(num_members, "worker") << (num_members == 1 ? " goes" : " go") << " on after step " << event.step
-       << " (" << event.text << "), " << count_of(std::max<int64_t>(policy_.step() - event.step, 0), "step") << " lost";
-  if (change_.since != SteadyClock::time_point()) {
-    line.precision(1);
-    line << ", " << std::fixed << std::chrono::duration<double>(SteadyClock::now() - change_.since).count() << " s";
-  }
-  say(line.str());
-  change_ = {.members_before = num_members};
+  say(change_.take(num_members, event.step, event.text, policy_.step()));
 }
 
 void ElasticLauncher::lose_launcher(const ViewEvent& event) {
-  say("a launcher that had joined is lost: " + event.text);
+  const std::vector<uint64_t> workers = places_.workers_of(event.launcher);
+  const bool has_left = workers.empty() && places_.num_open(event.launcher) == 0;
+  say(has_left ? "a launcher that had joined has left" : "a launcher that had joined is lost: " + event.text);
   places_.offer(event.launcher, 0);  // first: its workers are not replaced
-  for (const uint64_t worker : places_.workers_of(event.launcher)) {
-    note_end(worker, W_EXITCODE(0, SIGKILL), "its launcher is lost");
-  }
+  for (const uint64_t worker : workers) note_end(worker, W_EXITCODE(0, SIGKILL), -1, "its launcher is lost");
+  places_.forget(event.launcher);
 }
 
-void ElasticLauncher::note_end(uint64_t worker, int status, const std::string& cause) {
+void ElasticLauncher::note_end(uint64_t worker, int status, int64_t step, const std::string& cause) {
   ElasticPlace* const place = places_.find_worker(worker);
   if (place == nullptr) return;
   place->worker.reset();
-  policy_.note_step(folder_.steps(worker).finished);
+  place->has_begun = place->has_begun || step >= 0;
+  policy_.note_step(step);
   if (status == 0) {
     // The job has survived what was before.
     if (!has_finished_ && !is_ending_) result_.failure.reset();
@@ -253,7 +240,18 @@ void ElasticLauncher::note_end(uint64_t worker, int status, const std::string& c
     return;
   }
   note_loss(*place, status, cause, server_.membership().is_in_view(worker));
+  // Workers of other machines must not go on alone, and back to the disk: replacements can read the memory here.
+  if (!has_members()) start_due();
   server_.end_worker(worker, /*finished=*/false, place->name() + " ended with " + describe_status(status));
+}
+
+void ElasticLauncher::note_result(const ElasticPlace& place, int status, bool is_end) {
+  const bool is_preempted = WIFEXITED(status) && WEXITSTATUS(status) == kPreempted;
+  // Who leaves an interrupted job as preempted has saved the state of all, if it had one.
+  const bool has_saved = result_.interrupted_by != 0 && is_preempted && place.has_begun;
+  if (result_.failure && is_end && !has_saved && !failure_is_idle_) return;
+  result_.failure = WorkerFailure{place.index, status, std::chrono::system_clock::now(), {}};
+  failure_is_idle_ = is_preempted && !place.has_begun;
 }
 
 void ElasticLauncher::note_loss(ElasticPlace& place, int status, const std::string& cause, bool was_in_view) {
@@ -261,16 +259,11 @@ void ElasticLauncher::note_loss(ElasticPlace& place, int status, const std::stri
   // It came too late for a training that has been done without it.
   if (has_finished_ && !was_in_view && server_.membership().view().number > 0) return;
   const bool is_end = is_ending_ || has_finished_ || result_.interrupted_by != 0;
-  // Who leaves an interrupted job as preempted has saved the state of all.
-  const bool has_saved = result_.interrupted_by != 0 && is_preempted && was_in_view;
-  if (!result_.failure || !is_end || has_saved) {
-    result_.failure = WorkerFailure{place.index, status, std::chrono::system_clock::now(), {}};
-  }
+  note_result(place, status, is_end);
   if (is_end) return;
-  if (change_.since == SteadyClock::time_point()) change_.since = SteadyClock::now();
   const std::string what = place.name() + (is_preempted ? " was preempted" : " was lost") + " (" +
                            (cause.empty() ? describe_status(status) : cause) + ")";
-  change_.losses.push_back(what);
+  change_.note_loss(what);
   std::string next = "it is not replaced";
   if (!place.is_closed) {
     if (const auto wait = policy_.next(is_preempted, place.round)) {
@@ -313,6 +306,12 @@ void ElasticLauncher::signal_all(int signal) {
   }
 }
 
+bool ElasticLauncher::has_members() {
+  const auto& members = server_.membership().view().members;
+  return std::any_of(members.begin(), members.end(),
+                     [&](const auto& member) { return places_.find_worker(member.worker) != nullptr; });
+}
+
 void ElasticLauncher::check_enough() {
   const bool may_save = result_.interrupted_by != 0 && places_.num_running() > 0;
   if (is_ending_ || has_finished_ || may_save) return;
@@ -352,9 +351,8 @@ void ElasticLauncher::end_job(const std::string& reason) {
 
 void ElasticLauncher::give_up_unkillable() {
   for (const ElasticPlace& place : places_.all()) {
-    const bool is_here = place.worker && place.launcher == 0;
-    if (!is_here || !place.killed || SteadyClock::now() < *place.killed + kKillTime) continue;
-    note_end(*place.worker, W_EXITCODE(0, SIGKILL), "it cannot be killed");
+    if (!place.worker || !place.killed || SteadyClock::now() < *place.killed + kKillTime) continue;
+    note_end(*place.worker, W_EXITCODE(0, SIGKILL), -1, "it cannot be killed");
   }
 }
 

@@ -5,6 +5,9 @@
 namespace lockstep::tools {
 namespace {
 
+/// The launcher of places that belong to nobody.
+constexpr uint64_t kNoLauncher = ~uint64_t{0};
+
 bool is_free_place(const ElasticPlace& place) { return !place.worker && !place.start_at && !place.is_closed; }
 
 }  // namespace
@@ -19,7 +22,20 @@ void ElasticPlaces::offer(uint64_t launcher, int count) {
       place.start_at.reset();
     }
   }
+  for (ElasticPlace& place : places_) {
+    if (count <= 0 || place.launcher != kNoLauncher) continue;
+    place = {place.index, launcher};
+    --count;
+  }
   for (; count > 0; --count) places_.push_back({static_cast<int>(places_.size()), launcher});
+}
+
+void ElasticPlaces::forget(uint64_t launcher) {
+  for (ElasticPlace& place : places_) {
+    if (place.launcher != launcher || place.worker) continue;
+    place = {place.index, kNoLauncher};
+    place.is_closed = true;
+  }
 }
 
 void ElasticPlaces::close_all() {
@@ -57,6 +73,12 @@ ElasticPlaces::Time ElasticPlaces::next_start(Time otherwise) const {
     if (place.start_at) otherwise = std::min(otherwise, *place.start_at);
   }
   return otherwise;
+}
+
+int ElasticPlaces::num_open(uint64_t launcher) const {
+  return static_cast<int>(std::count_if(places_.begin(), places_.end(), [&](const ElasticPlace& place) {
+    return place.launcher == launcher && !place.is_closed;
+  }));
 }
 
 int ElasticPlaces::num_running() const {

@@ -22,6 +22,8 @@ struct ElasticPlace {
   int round = 0;
   /// The number of the worker that runs here.
   std::optional<uint64_t> worker{};
+  /// Whether that one has had a state.
+  bool has_begun = false;
   /// When it was killed because it does not go on.
   std::optional<Time> killed{};
   /// When the next worker may be started here.
@@ -41,6 +43,8 @@ class ElasticPlaces {
   /// Adds places of a launcher, or closes its last ones, until it has `count` that are not closed. Workers in closed
   /// places run on, and are not replaced.
   void offer(uint64_t launcher, int count);
+  /// A launcher is gone, and its workers with it: the numbers of its places may be used again.
+  void forget(uint64_t launcher);
   /// Closes all free and scheduled places.
   void close_all();
 
@@ -54,6 +58,8 @@ class ElasticPlaces {
   /// When a scheduled place is to be started, or `otherwise`.
   Time next_start(Time otherwise) const;
 
+  /// How many places of a launcher are not closed.
+  int num_open(uint64_t launcher) const;
   int num_running() const;
   int num_scheduled() const;
   /// How many workers there could be: those that run, scheduled ones and free places.

@@ -52,7 +52,7 @@ class JoinedLauncher {
       }
       for (const LocalWorkers::End& end : workers_.look()) {
         if (result_.interrupted_by != 0 && end.status != 0 && !result_.failure) note_failure(end.status, end.place);
-        link_->exited(end.number, end.status, folder_.steps(end.number).finished);
+        link_->exited(end.number, end.status, folder_.take_steps(end.number).finished);
       }
       link_->set_progress(folder_.highest_step());
       if (result_.interrupted_by != 0 && workers_.all_gone()) is_over_ = true;

@@ -34,7 +34,8 @@ restarts, if there are any.
 The exit status is 0 if all workers ended with 0, else that of the first that failed (128 and the number of the signal that
 ended it). Of an elastic job it is 0 if those who were left ended with 0, else that of the last one that was lost. It is 75 if
 SIGTERM came to the launcher and the workers have saved. Ctrl-C, SIGTERM and SIGHUP are passed on to the workers; a second one
-kills them. What workers have started ends with them, unless it made a session of its own (setsid).
+(SIGTERM: more than a second later) kills them. What workers have started ends with them, unless it made a session of its own
+(setsid).
 
 Examples:
   lockstep run -n 2 -- ./train --epochs 3          two workers on this machine

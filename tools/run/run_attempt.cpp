@@ -13,6 +13,7 @@ using std::chrono::milliseconds;
 /// How often the launcher polls while processes end, as not every end is signalled.
 constexpr milliseconds kShortLook{20};
 constexpr milliseconds kLongLook{1000};
+constexpr milliseconds kSameRequest{1000};
 
 bool is_ignored(int signal) {
   struct sigaction action {};
@@ -38,7 +39,21 @@ SignalQueue::~SignalQueue() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
 int SignalQueue::wait(milliseconds timeout) const {
   const timespec limit{timeout.count() / 1000, timeout.count() % 1000 * 1'000'000};
-  return std::max(0, sigtimedwait(&awaited_, nullptr, &limit));
+  int signal = 0;
+  do {
+    signal = std::max(0, sigtimedwait(&awaited_, nullptr, &limit));
+  } while (is_same_request(signal));
+  return signal;
+}
+
+bool SignalQueue::is_same_request(int signal) const {
+  if (signal != SIGTERM) return false;
+  const auto now = std::chrono::steady_clock::now();
+  if (!first_request_) {
+    first_request_ = now;
+    return false;
+  }
+  return now < *first_request_ + kSameRequest;
 }
 
 Attempt::Attempt(const JobOptions& options, const JobSettings& settings, LocalWorkers& workers, JobFolder& folder,

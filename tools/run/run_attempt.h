@@ -22,14 +22,18 @@ class SignalQueue {
   SignalQueue& operator=(const SignalQueue&) = delete;
   ~SignalQueue();
 
-  /// Returns the next signal, or 0 after `timeout`.
+  /// Returns the next signal, or 0 after `timeout`. SIGTERM within a second after the first one is the same request:
+  /// who ends all processes of a job may reach the launcher more than once.
   int wait(std::chrono::milliseconds timeout) const;
   /// A descriptor that can be read when a signal has come; `wait` takes it.
   int descriptor() const { return descriptor_.get(); }
 
  private:
+  bool is_same_request(int signal) const;
+
   sigset_t awaited_;
   sigset_t before_;
+  mutable std::optional<std::chrono::steady_clock::time_point> first_request_;
   FileDescriptor descriptor_;
 };
 

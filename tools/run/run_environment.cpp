@@ -116,10 +116,11 @@ std::string launcher_token(const std::string& token_file, bool required) {
     return token;
   }
   if (const auto token = env::given("LOCKSTEP_JOB_TOKEN")) return *token;
-  if (!comm::job::tokens_are_supported()) return {};
-  LOCKSTEP_CHECK_VALUE(!required, "[run] launchers of one job must have the same token; give --token-file or ",
-                       "LOCKSTEP_JOB_TOKEN");
-  return make_token();
+  const bool is_supported = comm::job::tokens_are_supported();
+  LOCKSTEP_CHECK_VALUE(
+      !required, "[run] launchers of one job must have the same token; ",
+      is_supported ? "give --token-file or LOCKSTEP_JOB_TOKEN" : "build lockstep with OpenSSL, which tokens need");
+  return is_supported ? make_token() : "";
 }
 
 std::vector<std::string> elastic_variables(const std::string& address, uint64_t worker, int start,
