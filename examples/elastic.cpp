@@ -9,6 +9,7 @@
 #include <exception>
 #include <iostream>
 #include <lockstep/lockstep.h>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <tuple>
