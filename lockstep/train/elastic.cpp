@@ -15,6 +15,7 @@
 #include "lockstep/comm/views/view_client.h"
 #include "lockstep/strategy/workers.h"
 #include "lockstep/train/preemption.h"
+#include "lockstep/train/step_report.h"
 
 namespace lockstep {
 
@@ -212,6 +213,9 @@ ElasticSteps::Iterator ElasticSteps::begin() const {
   view_->has_unsaved = true;
   if (view_->client != nullptr) {
     view_->client->watch({});  // from here on the steps look for SIGTERM
+    view_->step = restored ? restored->step : -1;
+    // Steps that were finished before, and are done again, do not count.
+    detail::report_finished_step(view_->step);
     view_->client->resumed(restored ? restored->step : 0, !restored               ? "nothing was saved"
                                                           : restored->from_memory ? "memory"
                                                                                   : "disk");

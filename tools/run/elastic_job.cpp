@@ -167,6 +167,7 @@ void ElasticLauncher::handle(const ViewEvent& event) {
     case ViewEvent::Kind::Failed:
       has_failed_ = true;
       change_.note_failure();
+      change_.note_step(event.step);
       break;
     case ViewEvent::Kind::Resumed:
       handle_resumed(event);
@@ -192,6 +193,7 @@ void ElasticLauncher::handle(const ViewEvent& event) {
       lose_launcher(event);
       break;
     case ViewEvent::Kind::Progress:
+      if (event.worker != 0) change_.note_step(event.step);  // it has left its view
       break;
   }
 }
@@ -213,7 +215,7 @@ void ElasticLauncher::handle_resumed(const ViewEvent& event) {
   if (reported_view_) return;
   reported_view_ = true;
   const auto num_members = static_cast<int>(server_.membership().view().members.size());
-  say(change_.take(num_members, event.step, event.text, policy_.step()));
+  say(change_.take(num_members, event.step, event.text));
 }
 
 void ElasticLauncher::lose_launcher(const ViewEvent& event) {
@@ -231,6 +233,7 @@ void ElasticLauncher::note_end(uint64_t worker, int status, int64_t step, const 
   place->worker.reset();
   place->has_begun = place->has_begun || step >= 0;
   policy_.note_step(step);
+  change_.note_step(step);
   if (status == 0) {
     // The job has survived what was before.
     if (!has_finished_ && !is_ending_) result_.failure.reset();
