@@ -42,7 +42,10 @@ class ElasticLauncher {
         address_(options.listen.empty() ? "127.0.0.1:" + std::to_string(find_ports(1, std::nullopt).front())
                                         : options.listen),
         policy_(options.max_restarts, options.max_without_progress),
-        server_({.address = address_, .token = token_, .membership = membership_options()}),
+        server_({.address = address_,
+                 .token = token_,
+                 .membership = membership_options(),
+                 .worker_timeout = env::seconds("LOCKSTEP_HEARTBEAT_TIMEOUT")}),
         workers_(file, options.command, options.prefix, watchdog) {
     places_.offer(0, options.local.value_or(options.num_workers));
   }

@@ -23,9 +23,8 @@ using job::Clock;
 using Type = ViewMessage::Type;
 
 constexpr const char* kAskedToEnd = "this worker was asked to end";
-/// How often it is asked whether this worker should stop, and otherwise how long a wait takes at most.
+/// How often it is asked whether this worker should stop.
 constexpr std::chrono::milliseconds kStopInterval{50};
-constexpr std::chrono::seconds kLongWait{60};
 
 /// Returns host:port with a port that is free now and below those that the system gives to outgoing connections.
 std::string free_address(const std::string& host) {
@@ -74,7 +73,10 @@ struct ViewClient::Impl {
   std::string token;
   std::string host;
 
+  std::chrono::milliseconds interval{};
+
   std::mutex mutex;
+  Clock::time_point next_heartbeat = Clock::now();
   std::condition_variable changed;
   job::Channel channel;
   std::optional<View> answer;
@@ -97,11 +99,15 @@ void ViewClient::Impl::run() {
     job::PollSet set;
     const size_t place = set.add(channel);
     set.add(wake.descriptor());
-    const auto limit = stop ? Clock::duration(kStopInterval) : Clock::duration(kLongWait);
+    const auto until = stop ? std::min(next_heartbeat, Clock::now() + kStopInterval) : next_heartbeat;
     lock.unlock();
-    set.wait_until(Clock::now() + limit);
+    set.wait_until(until);
     lock.lock();
     look_for_stop();
+    if (Clock::now() >= next_heartbeat) {
+      next_heartbeat = Clock::now() + interval;
+      channel.send(encode(ViewMessage{}));
+    }
     eventfd_t ignored = 0;
     eventfd_read(wake.descriptor(), &ignored);
     if (set.is_writable(place)) channel.flush();
@@ -182,6 +188,7 @@ ViewClient::ViewClient(const std::string& address, uint64_t number, std::string 
                                                 "its launcher must run there: lockstep run sets LOCKSTEP_VIEWS");
   impl_->channel = std::move(entrance.channel);
   impl_->host = entrance.local_address;
+  impl_->interval = entrance.heartbeat_interval;
   impl_->wake = job::Socket(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });
 }

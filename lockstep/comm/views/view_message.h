@@ -13,7 +13,7 @@ namespace lockstep::comm::views {
 
 struct ViewMessage {
   enum class Type : uint64_t {
-    /// Between launchers: the sender is alive. From those that have joined, `step` is the highest of their workers.
+    /// The sender is alive. From launchers that have joined, `step` is the highest of their workers.
     Heartbeat,
 
     /// From a worker. It asks for the next view: `number` is an AskReason, `step` its last finished step, `address` its

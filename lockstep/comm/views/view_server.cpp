@@ -16,7 +16,7 @@ using job::Channel;
 using job::Clock;
 using Type = ViewMessage::Type;
 
-constexpr auto kHeartbeat = 1s;
+constexpr std::chrono::milliseconds kHeartbeat = 1s;
 /// How long sending the last messages may take.
 constexpr auto kFinishTime = 1s;
 
@@ -33,9 +33,9 @@ struct ViewServer::Impl {
   struct Peer {
     Channel channel{};
     size_t place = 0;
+    Clock::time_point last_heard{};
   };
   struct Launcher : Peer {
-    Clock::time_point last_heard{};
     std::set<uint64_t> workers{};
   };
 
@@ -56,6 +56,9 @@ struct ViewServer::Impl {
   /// Tells the members that their view cannot go on, so that none waits until the others have joined.
   void tell_of_loss(uint64_t worker, const std::string& what_happened);
   void watch();
+  std::chrono::milliseconds interval() const {
+    return std::clamp<std::chrono::milliseconds>(options.worker_timeout / 5, 50ms, kHeartbeat);
+  }
   void report(ViewEvent event) { events.push_back(std::move(event)); }
   void send_view(const View& view);
   Clock::time_point next_deadline() const;
@@ -85,7 +88,7 @@ void ViewServer::Impl::welcome(job::Joiner joiner) {
                         "the launcher expects no such worker; start workers by lockstep run");
     return;
   }
-  joiner.channel.send(encode(joiner.signer.sign(job::Welcome{kHeartbeat, options.launcher_timeout})));
+  joiner.channel.send(encode(joiner.signer.sign(job::Welcome{interval(), options.launcher_timeout})));
   joiner.channel.trust(job::Seal(joiner.signer.key_to_member()), job::Seal(joiner.signer.key_to_coordinator()));
   if (is_launcher) {
     Launcher& launcher = launchers[++last_launcher];
@@ -93,12 +96,14 @@ void ViewServer::Impl::welcome(job::Joiner joiner) {
     launcher.last_heard = Clock::now();
   } else {
     workers[number].channel = std::move(joiner.channel);
+    workers[number].last_heard = Clock::now();
   }
 }
 
 void ViewServer::Impl::read_worker(uint64_t worker) {
   Channel& channel = workers[worker].channel;
   bool is_open = channel.receive();
+  workers[worker].last_heard = Clock::now();
   try {
     while (const auto content = channel.next()) handle_worker(worker, decode_view_message(*content));
   } catch (const job::ProtocolError& error) {
@@ -127,6 +132,8 @@ void ViewServer::Impl::handle_worker(uint64_t worker, const ViewMessage& message
     } else if (message.step >= 0) {
       report({.kind = ViewEvent::Kind::Progress, .worker = worker, .step = message.step});
     }
+  } else if (message.type == Type::Heartbeat) {
+    return;
   } else if (message.type == Type::Resumed) {
     report({.kind = ViewEvent::Kind::Resumed, .worker = worker, .step = message.step, .text = message.text});
   } else {
@@ -223,7 +230,14 @@ void ViewServer::Impl::advance() {
 void ViewServer::Impl::watch() {
   const auto now = Clock::now();
   if (now < next_heartbeat) return;
-  next_heartbeat = now + kHeartbeat;
+  // Where this process itself was stopped, the silence of others means nothing.
+  const bool was_stopped = now > next_heartbeat + options.worker_timeout / 2;
+  next_heartbeat = now + interval();
+  for (auto& [number, worker] : workers) {
+    if (was_stopped) worker.last_heard = now;
+    const bool is_silent = worker.channel.is_open() && now - worker.last_heard > options.worker_timeout;
+    if (is_silent && overdue_told.insert(number).second) report({.kind = ViewEvent::Kind::Overdue, .worker = number});
+  }
   std::vector<uint64_t> silent;
   for (auto& [number, launcher] : launchers) {
     launcher.channel.send(encode(ViewMessage{}));
@@ -237,7 +251,7 @@ void ViewServer::Impl::watch() {
 
 Clock::time_point ViewServer::Impl::next_deadline() const {
   auto time = std::min(admission.next_deadline(), membership.next_deadline(Clock::now()));
-  if (!launchers.empty()) time = std::min(time, next_heartbeat);
+  if (!launchers.empty() || !workers.empty()) time = std::min(time, next_heartbeat);
   return time;
 }
 

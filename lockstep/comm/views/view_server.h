@@ -21,6 +21,8 @@ struct ViewServerOptions {
   MembershipOptions membership{};
   /// How long another launcher may be silent before its workers count as ended.
   std::chrono::milliseconds launcher_timeout{10'000};
+  /// How long a worker may be silent before it is overdue: it is stopped, or cut off the network.
+  std::chrono::milliseconds worker_timeout{10'000};
 };
 
 /// What happened, for the launcher.
@@ -32,7 +34,7 @@ struct ViewEvent {
     Failed,
     /// `worker` goes on after `step`, whose state came from `text`.
     Resumed,
-    /// `worker` must be killed: it does not ask in time.
+    /// `worker` must be killed: it does not ask in time, or is silent.
     Overdue,
     /// A launcher has joined, or offers another number of places: `number`, of the machine `text`.
     Offered,
