@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/views/view_client.h"
 #include "tests/support/free_port.h"
 
 extern char** environ;
@@ -127,12 +128,21 @@ int run_member(const std::vector<std::string>& arguments) try {
   return 1;
 }
 
+std::vector<std::string> view_worker_command(const std::string& address, uint64_t number) {
+  return {"/proc/self/exe", "--view-worker", address, std::to_string(number)};
+}
+
 }  // namespace lockstep::comm::test
 
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv, argv + argc);
   if (argc > 2 && arguments[1] == "--member") {
     return lockstep::comm::test::run_member({arguments.begin() + 2, arguments.end()});
+  }
+  if (argc > 3 && arguments[1] == "--view-worker") {
+    lockstep::comm::views::ViewClient client(arguments[2], std::stoul(arguments[3]), "");
+    client.next({});
+    return 0;
   }
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

@@ -84,4 +84,8 @@ std::vector<std::string> member_command(const JobOptions& options, const std::st
 /// Runs such a member; for `main`.
 int run_member(const std::vector<std::string>& arguments);
 
+/// A worker of an elastic job without a token, in a process of its own: this program, called with `--view-worker`. It
+/// asks for its first view.
+std::vector<std::string> view_worker_command(const std::string& address, uint64_t number);
+
 }  // namespace lockstep::comm::test

@@ -9,9 +9,7 @@
 #include <memory>
 #include <string>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <thread>
-#include <unistd.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,7 +19,7 @@
 #include "lockstep/comm/job/join_gate.h"
 #include "lockstep/comm/views/launcher_link.h"
 #include "lockstep/comm/views/view_client.h"
-#include "lockstep/comm/views/view_message.h"
+#include "tests/comm/job_members.h"
 #include "tests/support/free_port.h"
 
 namespace lockstep::comm::views {
@@ -267,14 +265,9 @@ TEST_F(ViewServerTest, StrangersAreTurnedAway) {
 // Also one that is alone in its view, where no other worker notices that it is stopped.
 TEST(ViewServerSilenceTest, AStoppedWorkerIsOverdue) {
   const std::string address = "127.0.0.1:" + std::to_string(lockstep::tests::free_port());
-  const pid_t process = fork();
-  if (process == 0) {
-    ViewClient client(address, kFirstWorkerNumber, "");
-    Answer().take(client, {});
-    _exit(0);
-  }
   ViewServer server({.address = address, .membership = {.at_least = 3}, .worker_timeout = 500ms});
   const uint64_t stopped = server.add_worker();
+  const test::Process process(test::view_worker_command(address, stopped));
   const uint64_t other = server.add_worker();
   std::atomic<bool> is_over{false};
   std::thread thread([&] {
@@ -288,13 +281,11 @@ TEST(ViewServerSilenceTest, AStoppedWorkerIsOverdue) {
     for (const ViewEvent& event : server.take_events()) {
       if (event.kind == ViewEvent::Kind::Overdue) overdue.push_back(event.worker);
     }
-    if (!is_stopped && server.membership().asks(stopped)) is_stopped = kill(process, SIGSTOP) == 0;
+    if (!is_stopped && server.membership().asks(stopped)) is_stopped = kill(process.id(), SIGSTOP) == 0;
     if (!overdue.empty()) break;
   }
   is_over = true;
   thread.join();
-  kill(process, SIGKILL);
-  waitpid(process, nullptr, 0);
   EXPECT_TRUE(is_stopped);
   EXPECT_THAT(overdue, ::testing::ElementsAre(stopped));
 }
