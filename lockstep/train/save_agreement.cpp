@@ -78,10 +78,20 @@ SaveOutcome SaveAgreement::agree_as_first(const std::string& key, const SaveOutc
       if (!job_->has_left(worker)) job_->get(key + "known/" + std::to_string(worker), timeout_);
     }
   });
-  if (!all_know.is_done()) {
+  if (all_know.is_done()) {
+    drop_values(key);
+  } else {
     LOCKSTEP_LOG(Warn) << "[CheckpointManager] after a save: " << all_know.text;
   }
   return outcome;
+}
+
+void SaveAgreement::drop_values(const std::string& key) {
+  job_->drop(key + "end");
+  for (int worker = 1; worker < job_->num_workers(); ++worker) {
+    job_->drop(key + std::to_string(worker));
+    job_->drop(key + "known/" + std::to_string(worker));
+  }
 }
 
 }  // namespace lockstep::detail

@@ -250,6 +250,23 @@ TEST(JobTest, TheValuesOfAJobAreLimited) {
   EXPECT_EQ(job->get("small", kPatience), "value");
 }
 
+TEST(JobTest, DroppedValuesTakeNoMemory) {
+  auto options = options_for(2);
+  options.values_limit = 100'000;
+  const auto jobs = join_all(options);
+  for (int i = 0; i < 40; ++i) {
+    const std::string value(30'000, static_cast<char>('a' + i % 26));
+    jobs[i % 2]->set("large", value);
+    EXPECT_EQ(jobs[1]->get("large", kPatience), value);
+    EXPECT_EQ(jobs[0]->get("large", kPatience), value);
+    jobs[i % 2]->drop("large");
+    jobs[i % 2]->drop("nothing");
+    jobs[i % 2]->set("done/" + std::to_string(i), "");
+    jobs[1 - i % 2]->get("done/" + std::to_string(i), kPatience);
+  }
+  EXPECT_THAT(error_of<CollectiveError>([&] { jobs[1]->get("large", 20ms); }), HasSubstr("nobody has set the key"));
+}
+
 TEST(ChannelTest, DropsWhatIsNotRead) {
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);

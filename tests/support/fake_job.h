@@ -37,6 +37,8 @@ class FakeJob : public comm::Job {
     std::filesystem::rename(written, file_of(key));
   }
 
+  void drop(const std::string& key) override { std::filesystem::remove(file_of(key)); }
+
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
     const auto deadline = std::chrono::steady_clock::now() + timeout;
     while (!std::filesystem::exists(file_of(key))) {

@@ -50,6 +50,11 @@ class BoardJob final : public comm::Job {
     board_->changed.notify_all();
   }
 
+  void drop(const std::string& key) override {
+    const std::lock_guard lock(board_->mutex);
+    board_->values.erase(key);
+  }
+
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
     std::unique_lock lock(board_->mutex);
     const bool found = board_->changed.wait_for(lock, timeout, [&] { return board_->values.count(key) > 0; });

@@ -13,6 +13,7 @@ namespace lockstep::detail {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using namespace std::chrono_literals;
 
 /// Lets workers agree, each on a thread, and returns their outcomes.
@@ -57,6 +58,25 @@ TEST(SaveAgreement, AWorkerThatIsGoneEndsTheWait) {
   const SaveOutcome outcome = agreement.agree(0, {}, [] { return SaveOutcome{}; });
   EXPECT_EQ(outcome.kind, SaveOutcome::Kind::Lost);
   EXPECT_THROW(outcome.check(), CollectiveError);
+}
+
+TEST(SaveAgreement, TheJobKeepsNoValuesOfSavesThatAllKnow) {
+  const auto board = std::make_shared<tests::Board>();
+  std::vector<std::thread> threads;
+  std::atomic<int> done{0};
+  for (int worker = 0; worker < 3; ++worker) {
+    threads.emplace_back([&, worker] {
+      tests::BoardJob job(board, worker, 3);
+      SaveAgreement agreement(&job, "test", 5s);
+      for (int64_t save = 0; save < 20; ++save) {
+        const SaveOutcome mine = save % 5 == 4 ? SaveOutcome{SaveOutcome::Kind::Data, "disk full"} : SaveOutcome{};
+        if (agreement.agree(save, mine, [] { return SaveOutcome{}; }).is_done()) ++done;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(done, 3 * 16);
+  EXPECT_THAT(board->values, IsEmpty());
 }
 
 TEST(SaveAgreement, OneWorkerAgreesWithItself) {

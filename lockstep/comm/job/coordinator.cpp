@@ -167,6 +167,9 @@ void Coordinator::handle(int worker, Message message) {
     case Message::Type::Cancel:
       store_.forget(worker, message.number);
       break;
+    case Message::Type::Drop:
+      store_.drop(message.key);
+      break;
     case Message::Type::Fail:
       if (message.key == kMismatch) {
         fail({JobFailure::Kind::Mismatch, -1, message.value});

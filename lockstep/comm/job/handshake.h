@@ -20,7 +20,7 @@
 namespace lockstep::comm::job {
 
 /// Changes with every incompatible change of the protocol.
-constexpr uint64_t kProtocolVersion = 1;
+constexpr uint64_t kProtocolVersion = 2;
 
 struct Hello {
   uint64_t version = kProtocolVersion;

@@ -53,8 +53,11 @@ class LOCKSTEP_API Job {
   /// Whether all workers run on one machine, under one kernel (the same boot).
   virtual bool one_machine() const = 0;
 
-  /// Sets a value that all members can get. A key is set once.
+  /// Sets a value that all members can get. A key is set once, unless it is dropped.
   virtual void set(const std::string& key, const std::string& value) = 0;
+  /// Removes a value, so that it takes no memory of worker 0 any more. Nothing happens where there is none. The caller
+  /// knows that no member will get it. Does not wait.
+  virtual void drop(const std::string& key) = 0;
   /// Returns a value as soon as a member has set it. CollectiveError at the deadline, or when the job has failed; it
   /// names the key and, where the key ends in a worker's number, the worker that has not set it.
   virtual std::string get(const std::string& key, std::chrono::milliseconds timeout) = 0;

@@ -299,6 +299,12 @@ void Member::set(const std::string& key, const std::string& value) {
                        "\", bytes=", value.size());
 }
 
+void Member::drop(const std::string& key) {
+  if (getpid() != process_) return;
+  const std::lock_guard lock(mutex_);
+  if (!is_cut_off()) send({Message::Type::Drop, 0, key});
+}
+
 std::string Member::get(const std::string& key, std::chrono::milliseconds timeout) {
   check_process("Job::get", key);
   Message answer;

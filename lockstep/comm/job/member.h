@@ -38,6 +38,7 @@ class Member final : public Job {
   const std::string& local_address() const override { return local_address_; }
   bool one_machine() const override { return one_machine_; }
   void set(const std::string& key, const std::string& value) override;
+  void drop(const std::string& key) override;
   std::string get(const std::string& key, std::chrono::milliseconds timeout) override;
   const JobFailure* failure() const override { return failure_.load(std::memory_order_acquire); }
   bool has_left(int worker) const override;

@@ -16,10 +16,11 @@ struct Message {
     Heartbeat,
 
     /// To the coordinator. Set `key` to `value`, answered by Done or Refused; get `key`, answered by Done when it is
-    /// set; cancel the get of this `number`.
+    /// set; cancel the get of this `number`; remove the value of `key`, without an answer.
     Set,
     Get,
     Cancel,
+    Drop,
     /// The sender cannot go on; `value` is why. With the `key` kMismatch: calls of members do not match.
     Fail,
     /// The sender counts the coordinator's worker as lost; `value` is why.

@@ -22,6 +22,13 @@ std::vector<Store::Waiter> Store::set(const std::string& key, std::string value)
   return waiters.empty() ? std::vector<Waiter>() : std::move(waiters.mapped());
 }
 
+void Store::drop(const std::string& key) {
+  const auto found = values_.find(key);
+  if (found == values_.end()) return;
+  bytes_ -= key.size() + found->second.size() + kBytesPerValue;
+  values_.erase(found);
+}
+
 const std::string* Store::find(const std::string& key) const {
   const auto found = values_.find(key);
   return found == values_.end() ? nullptr : &found->second;

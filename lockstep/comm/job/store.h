@@ -23,6 +23,8 @@ class Store {
   bool has_room_for(const std::string& key, const std::string& value) const;
   /// Sets a value that has not been set, and returns the requests that waited for it.
   std::vector<Waiter> set(const std::string& key, std::string value);
+  /// Removes a value; nothing happens where there is none. The key may be set again.
+  void drop(const std::string& key);
   /// Returns the value, or null.
   const std::string* find(const std::string& key) const;
   const std::map<std::string, std::string>& values() const { return values_; }
