@@ -26,7 +26,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto read = [&](int64_t offset, std::span<char> target) {
       std::memcpy(target.data(), file.data() + offset, target.size());
     };
-    for (const auto& [name, member] : lockstep::detail::read_zip_directory(read, static_cast<int64_t>(size), "file")) {
+    for (const auto& [name, member] : lockstep::detail::stored_members(read, static_cast<int64_t>(size), "file")) {
       const auto bytes =
           std::string_view(file).substr(static_cast<size_t>(member.offset), static_cast<size_t>(member.num_bytes));
       lockstep::data::fuzz::touch(bytes);

@@ -16,8 +16,8 @@ namespace {
 class TorchArchive {
  public:
   explicit TorchArchive(std::shared_ptr<const BlockFile> file) : file_(std::move(file)) {
-    members_ = read_zip_directory([&](int64_t offset, std::span<char> target) { read(offset, target); }, file_->size(),
-                                  file_->path());
+    members_ = stored_members([&](int64_t offset, std::span<char> target) { read(offset, target); }, file_->size(),
+                              file_->path());
     for (const auto& [name, member] : members_) {
       if (name.ends_with("/data.pkl") && std::count(name.begin(), name.end(), '/') == 1) {
         prefix_ = name.substr(0, name.find('/') + 1);
@@ -29,7 +29,7 @@ class TorchArchive {
   bool has(const std::string& name) const { return members_.contains(prefix_ + name); }
 
   std::string text(const std::string& name) const {
-    const ZipMember& member = members_.at(prefix_ + name);
+    const StoredMember& member = members_.at(prefix_ + name);
     check_plain(name, member);
     std::string bytes(static_cast<size_t>(member.num_bytes), '\0');
     read(member.offset, bytes);
@@ -61,7 +61,7 @@ class TorchArchive {
   }
 
  private:
-  void check_plain(const std::string& name, const ZipMember& member) const {
+  void check_plain(const std::string& name, const StoredMember& member) const {
     LOCKSTEP_CHECK_DATA(member.plain, "[", file_->path(),
                         "] members of the archive must be stored without compression: name=", name);
   }
@@ -72,7 +72,7 @@ class TorchArchive {
   }
 
   std::shared_ptr<const BlockFile> file_;
-  std::map<std::string, ZipMember> members_;
+  std::map<std::string, StoredMember> members_;
   std::string prefix_;
 };
 

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/base/zip_directory.h"
 #include "lockstep/data/element/bytes.h"
 #include "lockstep/data/formats/numpy/npy_impl.h"
 
@@ -17,17 +18,7 @@ class AtomicFile;
 /// The flag of members whose names are UTF-8.
 inline constexpr uint16_t kZipUtf8Names = 0x0800;
 
-struct ZipMember {
-  std::string name;
-  /// 0 stored, 8 deflated.
-  uint16_t method = 0;
-  uint16_t flags = 0;
-  uint32_t crc = 0;
-  uint64_t compressed_size = 0;
-  uint64_t size = 0;
-  /// The offset of its local header.
-  uint64_t offset = 0;
-};
+using lockstep::ZipMember;
 
 /// Reads the list of members at the end of an archive. Throws DataError.
 std::vector<ZipMember> zip_directory(std::string_view archive, const Origin& origin);
