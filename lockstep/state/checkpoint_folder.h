@@ -27,6 +27,8 @@ struct SavedPiece {
   int64_t begin = 0;
   int64_t end = 0;
   const char* bytes = nullptr;
+  /// Further names of the tensor.
+  std::vector<std::string> aliases = {};
 };
 
 /// What the index says of a part. `str` and `parse` convert to and from JSON.
@@ -60,8 +62,9 @@ struct WriteOptions {
 };
 
 /// Writes a part. Pieces of one tensor that follow each other in the list, in elements and in memory become one. A
-/// whole tensor has its name and shape in the file; another piece is a vector "name[begin:end]". DataError with path
-/// and reason where the system refuses (no space, no permission).
+/// whole tensor has its name and shape in the file; another piece is a vector "name[begin:end]". Bytes of a tensor with
+/// several names are written once: the returned index has a piece for each name, at the same offset. DataError with
+/// path and reason where the system refuses (no space, no permission).
 LOCKSTEP_API PartIndex write_part(const std::string& path, const std::vector<SavedPiece>& pieces,
                                   const WriteOptions& options);
 

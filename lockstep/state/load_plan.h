@@ -65,8 +65,8 @@ class LOCKSTEP_API LoadPlan {
   Part all() { return Part(*this, ""); }
 
   /// Throws ValueError that lists everything that is missing, unexpected or unfitting, before anything was changed, if
-  /// `options.strict`. Then reads and calls what `after` was given. DataError where a file is damaged: objects may then
-  /// hold a part of the new values.
+  /// `options.strict`. Then reads and calls what `after` was given. After errors of these (DataError where a file is
+  /// damaged) objects may hold a part of the new values.
   LoadResult execute(const LoadOptions& options);
   /// The three steps of `execute`, between which workers can agree: checks what was planned, reads it, and calls what
   /// `after` was given.
@@ -97,5 +97,8 @@ struct TensorRead {
   std::vector<StatePiece> targets;
 };
 LOCKSTEP_API void read_tensors(const std::vector<TensorRead>& reads);
+
+/// Whether two tensors are one under two names, or the same elements of the same files.
+LOCKSTEP_API bool are_same_elements(const StateTensor& a, const StateTensor& b);
 
 }  // namespace lockstep::detail

@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/state/block_file.h"
+#include "lockstep/state/flip_bits.h"
 #include "lockstep/state/load_plan.h"
 
 namespace lockstep::detail {
@@ -72,7 +73,15 @@ void copy_from_memory(const StateTensor& from, const StatePiece& target) {
     const int64_t end = std::min(piece.end(), target.end());
     if (begin >= end) continue;
     at::Tensor place = target.values.view(-1).slice(0, begin - target.begin, end - target.begin);
-    place.copy_(piece.values.reshape(-1).slice(0, begin - piece.begin, end - piece.begin));
+    const at::Tensor held = piece.values.reshape(-1).slice(0, begin - piece.begin, end - piece.begin);
+    if (piece.flipped == 0 || place.device().is_cpu()) {
+      place.copy_(held);
+      flip_bits(place, piece.flipped);
+    } else {
+      const at::Tensor values = held.clone();
+      flip_bits(values, piece.flipped);
+      place.copy_(values);
+    }
   }
 }
 

@@ -26,6 +26,8 @@ class BlockFile;
 struct StatePiece {
   int64_t begin = 0;
   at::Tensor values;
+  /// Internal: elements, of 4 or 8 bytes on the CPU, are stored xor these bits.
+  uint64_t flipped = 0;
 
   int64_t end() const { return begin + values.numel(); }
 };
@@ -49,6 +51,10 @@ struct LOCKSTEP_API StateTensor {
   std::vector<StoredPiece> stored = {};
   /// Returns the whole tensor on the CPU; set where other workers hold a part of it. All workers call it together.
   std::function<at::Tensor()> gather = {};
+  /// Internal: where the first worker's values count, but every worker has some: those of this worker.
+  std::vector<StatePiece> own = {};
+  /// Internal: equal in one tensor under several names, which is saved once; null where that is not known.
+  std::shared_ptr<const void> identity = {};
 
   StateTensor() = default;
   /// A tensor that this process holds.

@@ -87,6 +87,13 @@ PartIndex write_part(const std::string& path, const std::vector<SavedPiece>& pie
     LOCKSTEP_CHECK_VALUE(names.insert(entry.name).second, "[save] names in a file must differ: name=", entry.name);
     bytes.emplace_back(piece.bytes, static_cast<size_t>(entry.end - entry.begin));
     index.pieces.push_back({piece.name, piece.dtype, piece.sizes, piece.begin, piece.end, offset});
+    for (const std::string& alias : piece.aliases) {
+      LOCKSTEP_CHECK_VALUE(is_utf8(alias) && !alias.empty(),
+                           "[save] the name of a tensor must be a text in UTF-8: name=", alias);
+      index.pieces.push_back({alias, piece.dtype, piece.sizes, piece.begin, piece.end, offset});
+      // As Python's `safetensors.torch.save_model` does.
+      if (entry.name == piece.name) header.metadata.emplace(alias, piece.name);
+    }
     offset = entry.end;
     header.entries.push_back(std::move(entry));
   }

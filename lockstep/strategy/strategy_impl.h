@@ -142,6 +142,7 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
    public:
     LockedGroup(std::mutex& mutex, const comm::Group& group) : lock_(mutex), group_(group) {}
     const comm::Group* operator->() const { return &group_; }
+    const comm::Group& operator*() const { return group_; }
 
    private:
     std::unique_lock<std::mutex> lock_;

@@ -58,7 +58,9 @@ class LOCKSTEP_API Checkpoint {
 
   /// Returns all names and values; see `State`.
   State state() const;
-  /// Loads all objects, or none if something is missing, superfluous or does not fit. All workers call it together.
+  /// Loads all objects, or none if something is missing, superfluous or does not fit. After an error behind these
+  /// checks (a damaged file, `load_state` of a user's type) objects may have a part of the new values. All workers call
+  /// it together.
   LoadResult load_state(const State& state, const LoadOptions& options = {});
 
   /// Internal: the strategy of the objects, or the current one where none belongs to a strategy.

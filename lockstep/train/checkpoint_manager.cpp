@@ -163,7 +163,8 @@ void CheckpointManager::Impl::save(int64_t step) {
 }
 
 void CheckpointManager::Impl::snapshot(int64_t step) {
-  const std::vector<detail::ObjectState> objects = checkpoint.collect();
+  std::vector<detail::ObjectState> objects = checkpoint.collect();
+  memory->gather_small(objects);
   try {
     memory->write(step, objects);
   } catch (const c10::Error& error) {

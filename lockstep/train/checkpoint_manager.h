@@ -103,13 +103,15 @@ class LOCKSTEP_API CheckpointManager {
 
   /// Restores the newest checkpoint that is whole, and returns its step; nothing where there are none. A damaged one is
   /// named in the log and passed over. DataError where there are some, but none is whole. ValueError where a checkpoint
-  /// lacks a name, has others, or tensors of other shapes: it lists all of them, and nothing is changed.
+  /// lacks a name, has others, or tensors of other shapes: it lists all of them, and nothing is changed. After any
+  /// other error objects may have a part of the new values: damage is found while values are read in place, and
+  /// `load_state` of a user's type, or two names of one tensor with different values, may fail after that.
   std::optional<int64_t> restore_latest();
   /// Restores it; 0 where there are none, and all values stay as they are. From now on SIGTERM is noticed
   /// (`after_step`).
   int64_t restore_or_initialize();
-  /// Restores the one of this step. DataError where there is none or it is damaged. Checkpoints of later steps stay,
-  /// and `restore_latest` would take the latest of them.
+  /// Restores the one of this step. DataError where there is none or it is damaged; errors as above. Checkpoints of
+  /// later steps stay, and `restore_latest` would take the latest of them.
   void restore(int64_t step);
 
   /// The step of the newest checkpoint on disk.

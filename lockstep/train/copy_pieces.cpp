@@ -11,6 +11,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/state/flip_bits.h"
 
 namespace lockstep::detail {
 namespace {
@@ -24,6 +25,8 @@ struct HostCopy {
   const char* from = nullptr;
   char* to = nullptr;
   size_t num_bytes = 0;
+  uint64_t flipped = 0;
+  int64_t element_bytes = 0;
 };
 
 void copy_on_host(const std::vector<HostCopy>& copies, int64_t total) {
@@ -33,6 +36,8 @@ void copy_on_host(const std::vector<HostCopy>& copies, int64_t total) {
   const auto work = [&] {
     for (size_t i = next.fetch_add(1); i < copies.size(); i = next.fetch_add(1)) {
       std::memcpy(copies[i].to, copies[i].from, copies[i].num_bytes);
+      if (copies[i].flipped == 0) continue;
+      flip_bits(copies[i].to, static_cast<int64_t>(copies[i].num_bytes), copies[i].element_bytes, copies[i].flipped);
     }
   };
   std::vector<std::thread> threads;
@@ -66,11 +71,13 @@ void copy_pieces(const std::vector<HeldPiece>& pieces, const std::vector<int64_t
     if (piece.values.device().is_cpu()) {
       const auto* const from = static_cast<const char*>(piece.values.data_ptr());
       for (int64_t at = 0; at < num_bytes; at += kCopyBytes) {
-        copies.push_back({from + at, to + at, static_cast<size_t>(std::min(kCopyBytes, num_bytes - at))});
+        copies.push_back({from + at, to + at, static_cast<size_t>(std::min(kCopyBytes, num_bytes - at)), piece.flipped,
+                          piece.values.element_size()});
       }
       total += num_bytes;
       continue;
     }
+    LOCKSTEP_ASSERT(piece.flipped == 0);
     at::Tensor target = at::from_blob(to, {piece.end - piece.begin}, at::dtype(piece.dtype));
     target.copy_(piece.values, /*non_blocking=*/piece.values.is_cuda());
     if (piece.values.is_cuda()) devices.push_back(piece.values.device());
@@ -124,8 +131,8 @@ std::vector<SavedPiece> Staging::copy(std::vector<HeldPiece> pieces) {
   copy_pieces(pieces, offsets, base);
   std::vector<SavedPiece> saved;
   for (size_t i = 0; i < pieces.size(); ++i) {
-    saved.push_back(
-        {pieces[i].name, pieces[i].dtype, pieces[i].sizes, pieces[i].begin, pieces[i].end, base + offsets[i]});
+    saved.push_back({pieces[i].name, pieces[i].dtype, pieces[i].sizes, pieces[i].begin, pieces[i].end,
+                     base + offsets[i], pieces[i].aliases});
   }
   return saved;
 }

@@ -23,7 +23,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kHeaderBytes = 4096;
-constexpr uint64_t kMagic = 0x3130'4d45'4d53'4cULL;
+constexpr uint64_t kMagic = 0x3230'4d45'4d53'4cULL;
+/// Of a tensor that workers gather for each snapshot.
+constexpr int64_t kGatheredBytes = int64_t{1} << 20;
 
 /// The first bytes of a file. Machines of one job have the same byte order as the one that reads it: the file does not
 /// leave the machine.
@@ -55,6 +57,32 @@ bool read_header(const std::string& path, SnapshotHeader& header) {
 }
 
 uint64_t checksum_of(const std::string& text) { return crc32c(text); }
+
+/// Whether this worker holds all of a tensor, maybe with values of its own.
+bool is_held(const StateTensor& tensor) { return !tensor.gather || !tensor.own.empty(); }
+
+bool is_all_held(const std::vector<ObjectState>& objects) {
+  return std::all_of(objects.begin(), objects.end(), [](const ObjectState& object) {
+    return std::all_of(object.state.begin(), object.state.end(), [](const auto& entry) {
+      const auto* const tensor = std::get_if<StateTensor>(&entry.second);
+      return tensor == nullptr || is_held(*tensor);
+    });
+  });
+}
+
+/// Where the pieces are in the file, by all names of their tensors.
+std::vector<PartIndex::Piece> places_of(const std::vector<HeldPiece>& pieces, const std::vector<int64_t>& offsets) {
+  std::vector<PartIndex::Piece> places;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const HeldPiece& piece = pieces[i];
+    const auto add = [&](const std::string& name) {
+      places.push_back({name, piece.dtype, piece.sizes, piece.begin, piece.end, kHeaderBytes + offsets[i]});
+    };
+    add(piece.name);
+    std::for_each(piece.aliases.begin(), piece.aliases.end(), add);
+  }
+  return places;
+}
 
 }  // namespace
 
@@ -94,22 +122,25 @@ void MemorySnapshots::reserve(Slot& slot, int64_t num_bytes) {
   slot.num_bytes = num_bytes;
 }
 
-void MemorySnapshots::write(int64_t step, const std::vector<ObjectState>& objects) {
-  bool whole = place_.num_workers == 1 || !shares_memory_;
-  for (const ObjectState& object : objects) {
+void MemorySnapshots::gather_small(std::vector<ObjectState>& objects) const {
+  if (place_.num_workers == 1 || shares_memory_) return;
+  for (ObjectState& object : objects) {
+    State gathered;
     for (const auto& [name, value] : object.state) {
       const auto* const tensor = std::get_if<StateTensor>(&value);
-      if (tensor != nullptr && tensor->gather) whole = false;
+      if (tensor == nullptr || is_held(*tensor) || tensor->num_bytes() > kGatheredBytes) continue;
+      gathered.set(name, tensor->gather());
     }
+    for (const auto& [name, value] : gathered) object.state.set(name, value);
   }
+}
+
+void MemorySnapshots::write(int64_t step, const std::vector<ObjectState>& objects) {
+  const bool whole = place_.num_workers == 1 || (!shares_memory_ && is_all_held(objects));
   const std::vector<HeldPiece> pieces = pieces_to_write(objects, whole ? WriterPlace{} : place_);
   const std::vector<int64_t> offsets = piece_offsets(pieces);
-  std::vector<PartIndex::Piece> places;
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    places.push_back(
-        {pieces[i].name, pieces[i].dtype, pieces[i].sizes, pieces[i].begin, pieces[i].end, kHeaderBytes + offsets[i]});
-  }
-  const std::string index = snapshot_index_text({values_of(objects), std::move(places)});
+  const std::string index =
+      snapshot_index_text({values_of(objects), places_of(pieces, offsets), own_names_of(objects)});
   Slot& slot = slots_[static_cast<size_t>(num_written_ % 2)];
   if (slot.memory != nullptr) set_complete(slot.memory, 0);
   const int64_t index_offset = kHeaderBytes + offsets.back();
@@ -172,8 +203,9 @@ std::vector<MemorySnapshot> MemorySnapshots::list(const std::string& folder) {
   return all;
 }
 
-State MemorySnapshots::open(const MemorySnapshot& snapshot) {
-  State state;
+OpenedState MemorySnapshots::open(const MemorySnapshot& snapshot) {
+  OpenedState opened;
+  State& state = opened.state;
   std::map<std::string, StateTensor> tensors;
   for (const std::string& path : snapshot.files) {
     SnapshotHeader header;
@@ -189,8 +221,9 @@ State MemorySnapshots::open(const MemorySnapshot& snapshot) {
     in.read(text.data(), header.index_bytes);
     LOCKSTEP_CHECK_DATA(in.good() && checksum_of(text) == header.index_checksum,
                         "[CheckpointManager] the snapshot in memory is damaged: file=", path);
-    const SnapshotIndex index = parse_snapshot_index(text);
+    SnapshotIndex index = parse_snapshot_index(text);
     if (path == snapshot.files.front()) state = index.values;
+    if (header.whole == 1 && header.num_workers > 1) opened.own = std::move(index.own);
     for (const PartIndex::Piece& piece : index.pieces) {
       StateTensor& tensor = tensors[piece.name];
       tensor.dtype = piece.dtype;
@@ -203,7 +236,7 @@ State MemorySnapshots::open(const MemorySnapshot& snapshot) {
               [](const StoredPiece& left, const StoredPiece& right) { return left.begin < right.begin; });
     state.set(name, std::move(tensor));
   }
-  return state;
+  return opened;
 }
 
 }  // namespace lockstep::detail

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,13 @@ struct MemorySnapshot {
   std::vector<std::string> files;
 };
 
+/// A state that was opened, and may differ between workers.
+struct OpenedState {
+  State state;
+  /// The names of which workers may have opened different values; those of the first worker count.
+  std::set<std::string> own = {};
+};
+
 class LOCKSTEP_API MemorySnapshots {
  public:
   /// Writes to `folder`. Other jobs there are those that were before this one: their files are removed when this one
@@ -35,6 +43,9 @@ class LOCKSTEP_API MemorySnapshots {
   MemorySnapshots(const MemorySnapshots&) = delete;
   MemorySnapshots& operator=(const MemorySnapshots&) = delete;
 
+  /// Where workers do not share memory: gathers small tensors of which each worker holds a part, such as the copies of
+  /// variables, so that each one has all. All workers call it.
+  void gather_small(std::vector<ObjectState>& objects) const;
   /// Copies the state into the older file. All workers call it after the same steps. DataError where the memory does
   /// not suffice.
   void write(int64_t step, const std::vector<ObjectState>& objects);
@@ -42,7 +53,7 @@ class LOCKSTEP_API MemorySnapshots {
   /// Returns what is complete in `folder`, the newest first.
   static std::vector<MemorySnapshot> list(const std::string& folder);
   /// Returns its state, which refers to the files. DataError where one is damaged.
-  static State open(const MemorySnapshot& snapshot);
+  static OpenedState open(const MemorySnapshot& snapshot);
 
  private:
   /// A mapped file.

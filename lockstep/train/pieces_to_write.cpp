@@ -1,6 +1,7 @@
 #include "lockstep/train/pieces_to_write.h"
 
 #include <algorithm>
+#include <map>
 
 #include <ATen/ATen.h>
 
@@ -15,7 +16,31 @@ constexpr int64_t kBorderElements = 1024;
 struct NamedTensor {
   std::string name;
   const StateTensor* tensor = nullptr;
+  bool of_strategy = false;
+  std::vector<std::string> aliases = {};
 };
+
+/// All tensors, each once.
+std::vector<NamedTensor> different_tensors(const std::vector<ObjectState>& objects) {
+  std::vector<NamedTensor> all;
+  std::map<const void*, size_t> known;
+  for (const ObjectState& object : objects) {
+    for (const auto& [name, value] : object.state) {
+      const auto* const tensor = std::get_if<StateTensor>(&value);
+      if (tensor == nullptr) continue;
+      const std::string whole = object.name + "." + name;
+      if (tensor->identity != nullptr) {
+        const auto [found, is_new] = known.emplace(tensor->identity.get(), all.size());
+        if (!is_new) {
+          all[found->second].aliases.push_back(whole);
+          continue;
+        }
+      }
+      all.push_back({whole, tensor, object.of_strategy});
+    }
+  }
+  return all;
+}
 
 /// The elements of a tensor that a worker writes, where the bytes of all divided tensors stand in a line.
 class Division {
@@ -60,22 +85,21 @@ class Division {
   int64_t position_ = 0;
 };
 
-/// Adds what of [begin, end) this process holds.
-void add_held(std::vector<HeldPiece>& all, const NamedTensor& named, int64_t begin, int64_t end) {
+/// Adds what of [begin, end) this process holds, or has as its own.
+void add_held(std::vector<HeldPiece>& all, const NamedTensor& named, int64_t begin, int64_t end, bool own = false) {
   const StateTensor& tensor = *named.tensor;
-  if (tensor.numel() == 0) {
-    all.push_back({named.name, tensor.dtype, tensor.sizes, 0, 0, at::empty({0}, at::dtype(tensor.dtype))});
-    return;
-  }
-  std::vector<StatePiece> held = tensor.pieces;
+  const auto add = [&](int64_t first, int64_t last, const at::Tensor& values, uint64_t flipped) {
+    all.push_back({named.name, tensor.dtype, tensor.sizes, first, last, values, flipped, named.aliases});
+  };
+  if (tensor.numel() == 0) return add(0, 0, at::empty({0}, at::dtype(tensor.dtype)), 0);
+  std::vector<StatePiece> held = own ? tensor.own : tensor.pieces;
   if (held.empty() && !tensor.stored.empty()) held.push_back({0, tensor.read().view(-1)});
   for (const StatePiece& piece : held) {
     const int64_t first = std::max(begin, piece.begin);
     const int64_t last = std::min(end, piece.end());
     if (first >= last) continue;
     const at::Tensor flat = piece.values.detach().view(-1);
-    all.push_back(
-        {named.name, tensor.dtype, tensor.sizes, first, last, flat.slice(0, first - piece.begin, last - piece.begin)});
+    add(first, last, flat.slice(0, first - piece.begin, last - piece.begin), piece.flipped);
   }
 }
 
@@ -86,17 +110,14 @@ int64_t HeldPiece::num_bytes() const { return (end - begin) * static_cast<int64_
 std::vector<HeldPiece> pieces_to_write(const std::vector<ObjectState>& objects, WriterPlace place) {
   std::vector<HeldPiece> all;
   std::vector<NamedTensor> divided;
-  for (const ObjectState& object : objects) {
-    for (const auto& [name, value] : object.state) {
-      const auto* const tensor = std::get_if<StateTensor>(&value);
-      if (tensor == nullptr) continue;
-      const NamedTensor named{object.name + "." + name, tensor};
-      const bool by_one = place.num_workers == 1 || tensor->gather || !object.of_strategy;
-      if (!by_one) {
-        divided.push_back(named);
-      } else if (tensor->gather || place.worker == 0) {
-        add_held(all, named, 0, tensor->numel());
-      }
+  for (const NamedTensor& named : different_tensors(objects)) {
+    const StateTensor& tensor = *named.tensor;
+    if (place.num_workers == 1) {
+      add_held(all, named, 0, tensor.numel(), !tensor.own.empty());
+    } else if (!tensor.gather && named.of_strategy) {
+      divided.push_back(named);
+    } else if (tensor.gather || place.worker == 0) {
+      add_held(all, named, 0, tensor.numel());
     }
   }
   Division division(divided, place);

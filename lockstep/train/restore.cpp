@@ -10,7 +10,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/state/checkpoint_folder.h"
 #include "lockstep/strategy/strategy_impl.h"
-#include "lockstep/train/memory_snapshots.h"
+#include "lockstep/train/own_values.h"
 
 namespace lockstep::detail {
 namespace {
@@ -97,7 +97,7 @@ RestoreSource source_on_disk(const StrategyImpl& strategy, const std::string& fo
   const std::string path = folder + "/" + checkpoint_name(step);
   // Workers of one machine read the same parts: the page cache has them for the second one.
   const bool direct = strategy.num_workers() == 1;
-  return {step, false, path, [path, direct] { return open_checkpoint(path, direct).state; }};
+  return {step, false, path, [path, direct] { return OpenedState{open_checkpoint(path, direct).state}; }};
 }
 
 std::vector<RestoreSource> restore_sources(const StrategyImpl& strategy, const std::string& folder,
@@ -117,15 +117,21 @@ std::vector<RestoreSource> restore_sources(const StrategyImpl& strategy, const s
 
 bool restore_from(const Checkpoint& checkpoint, const RestoreSource& source, std::string& damage) {
   const StrategyImpl& strategy = *checkpoint.strategy();
-  State state;
+  OpenedState opened;
+  std::vector<uint64_t> hashes;
   std::unique_ptr<LoadPlan> plan;
-  const Finding opened = finding_of([&] {
-    state = source.open();
-    plan = std::make_unique<LoadPlan>(state);
+  const Finding found = finding_of([&] {
+    opened = source.open();
+    if (source.in_memory && strategy.num_workers() > 1) hashes = hashes_of_own(opened);
+  });
+  if (!agree_on(strategy, found, source, damage)) return false;
+  if (source.in_memory && strategy.num_workers() > 1) take_first_workers(*strategy.worker_group(), opened, hashes);
+  const Finding planned = finding_of([&] {
+    plan = std::make_unique<LoadPlan>(opened.state);
     checkpoint.plan_load(*plan);
     plan->check({});
   });
-  if (!agree_on(strategy, opened, source, damage)) return false;
+  if (!agree_on(strategy, planned, source, damage)) return false;
   const Finding read = finding_of([&] { plan->read(); });
   if (!agree_on(strategy, read, source, damage)) return false;
   const Finding finished = finding_of([&] { plan->finish(); });

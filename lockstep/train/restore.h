@@ -7,6 +7,7 @@
 
 #include "lockstep/api.h"
 #include "lockstep/train/checkpoint.h"
+#include "lockstep/train/memory_snapshots.h"
 
 /// Internal: restoring a checkpoint on all workers at once.
 namespace lockstep::detail {
@@ -18,7 +19,7 @@ struct RestoreSource {
   /// For messages.
   std::string place;
   /// Returns its state. DataError where it is damaged.
-  std::function<State()> open;
+  std::function<OpenedState()> open;
 };
 
 /// The checkpoint of this step in the folder.
@@ -29,7 +30,8 @@ LOCKSTEP_API std::vector<RestoreSource> restore_sources(const StrategyImpl& stra
                                                         const std::string& memory_folder);
 
 /// Loads a checkpoint into all objects. All workers call it, and all return or throw: true if it was loaded; false,
-/// with a text, where a worker found damage. Throws ValueError where names or shapes do not fit.
+/// with a text, where a worker found damage: objects may then have a part of the new values. Throws ValueError where
+/// names or shapes do not fit, before anything is changed, and errors of objects that load themselves.
 LOCKSTEP_API bool restore_from(const Checkpoint& checkpoint, const RestoreSource& source, std::string& damage);
 
 /// The folders of a name like those of checkpoints that have no index.

@@ -145,11 +145,20 @@ TemporaryFolder::~TemporaryFolder() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-void TemporaryFolder::make() const {
+void make_synced_folders(const std::string& path) {
+  std::vector<fs::path> missing;
   std::error_code error;
-  fs::create_directories(parent_, error);
-  LOCKSTEP_CHECK_DATA(!error, "[CheckpointManager::save] cannot make the folder: folder=", parent_, ": ",
-                      error.message());
+  for (fs::path folder = fs::absolute(path).lexically_normal();
+       !fs::exists(folder, error) && folder.has_relative_path(); folder = folder.parent_path()) {
+    if (folder.has_filename()) missing.push_back(folder);
+  }
+  fs::create_directories(path, error);
+  LOCKSTEP_CHECK_DATA(!error, "[CheckpointManager::save] cannot make the folder: folder=", path, ": ", error.message());
+  for (const fs::path& folder : missing) sync_folder(folder.parent_path().string());
+}
+
+void TemporaryFolder::make() const {
+  make_synced_folders(parent_);
   LOCKSTEP_CHECK_DATA(::mkdir(path_.c_str(), 0777) == 0 || errno == EEXIST,
                       "[CheckpointManager::save] cannot make the folder: folder=", path_, ": ", system_reason());
   if (!locks_) return;

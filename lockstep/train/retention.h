@@ -36,6 +36,10 @@ LOCKSTEP_API void remove_leftovers(const std::string& folder, const std::string&
 /// the file system can exchange names. DataError where the system refuses.
 LOCKSTEP_API void move_into_place(const std::string& from, const std::string& to);
 
+/// Makes a folder and its parents, where they are missing, such that a power loss does not remove them. DataError with
+/// path and reason where the system refuses.
+LOCKSTEP_API void make_synced_folders(const std::string& path);
+
 /// The folder that a checkpoint is written to until it is complete: `.step_0000000100.writing-TOKEN`.
 class LOCKSTEP_API TemporaryFolder {
  public:

@@ -36,8 +36,8 @@ class LOCKSTEP_API SaveAgreement {
   int worker() const;
   int num_workers() const;
   /// Reports the outcome of this worker's part of save number `save`. The first worker waits for those of all and, if
-  /// all are done, calls `complete`. Returns the same outcome on every worker; `Lost` where the job fails. The job keeps
-  /// no values of a save that all know the outcome of.
+  /// all are done, calls `complete`. Returns the same outcome on every worker; `Lost` where the job fails. The job
+  /// keeps no values of a save that all know the outcome of.
   SaveOutcome agree(int64_t save, const SaveOutcome& mine, const std::function<SaveOutcome()>& complete);
 
  private:

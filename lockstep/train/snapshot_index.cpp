@@ -87,6 +87,18 @@ State values_of(const std::vector<ObjectState>& objects) {
   return values;
 }
 
+std::set<std::string> own_names_of(const std::vector<ObjectState>& objects) {
+  std::set<std::string> names;
+  for (const ObjectState& object : objects) {
+    for (const auto& [name, value] : object.state) {
+      const auto* const tensor = std::get_if<StateTensor>(&value);
+      const bool is_own = !object.of_strategy || (tensor != nullptr && !tensor->own.empty());
+      if (is_own) names.insert(object.name + "." + name);
+    }
+  }
+  return names;
+}
+
 std::string snapshot_index_text(const SnapshotIndex& index) {
   IndexOutput out;
   out.number(static_cast<uint64_t>(index.values.size()));
@@ -104,6 +116,8 @@ std::string snapshot_index_text(const SnapshotIndex& index) {
     out.number(piece.end);
     out.number(piece.offset);
   }
+  out.number(static_cast<uint64_t>(index.own.size()));
+  for (const std::string& name : index.own) out.text(name);
   return out.take();
 }
 
@@ -124,6 +138,7 @@ SnapshotIndex parse_snapshot_index(const std::string& text) {
     piece.offset = in.number<int64_t>();
     index.pieces.push_back(std::move(piece));
   }
+  for (auto left = in.number<uint64_t>(); left > 0; --left) index.own.insert(in.text());
   LOCKSTEP_CHECK_DATA(in.at_end(), "[CheckpointManager] the index of a snapshot in memory is too long");
   return index;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,10 +17,14 @@ struct SnapshotIndex {
   State values;
   /// Where the elements of tensors are in the file.
   std::vector<PartIndex::Piece> pieces;
+  /// Names of values and tensors that may differ between workers: those of the first worker count.
+  std::set<std::string> own;
 };
 
 /// Returns the numbers and texts of all objects, with their names.
 LOCKSTEP_API State values_of(const std::vector<ObjectState>& objects);
+/// Returns the names of what may differ between workers.
+LOCKSTEP_API std::set<std::string> own_names_of(const std::vector<ObjectState>& objects);
 
 LOCKSTEP_API std::string snapshot_index_text(const SnapshotIndex& index);
 /// DataError where the text is no such index.

@@ -8,7 +8,8 @@
 #include "lockstep/base/crc32c.h"
 #include "lockstep/state/aligned_memory.h"
 #include "lockstep/state/file_writer.h"
-#include "tests/state/temporary_folder.h"
+#include "tests/support/message_of.h"
+#include "tests/support/test_folder.h"
 
 namespace lockstep::tests {
 namespace {
@@ -33,7 +34,7 @@ std::vector<uint32_t> sums_of(const std::string& bytes) {
 }
 
 TEST(WriteFile, WritesAllBytesAndTheirChecksums) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   const std::string bytes = numbered_bytes(static_cast<size_t>(9 * kBlockBytes + 4096 + 77));
   const std::string_view view = bytes;
   for (const bool direct : {false, true}) {
@@ -48,7 +49,7 @@ TEST(WriteFile, WritesAllBytesAndTheirChecksums) {
 }
 
 TEST(WriteFile, TakesManySmallParts) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   const std::string bytes = numbered_bytes(20000);
   std::vector<std::string_view> parts;
   for (size_t i = 0; i < bytes.size(); i += 4) parts.push_back(std::string_view(bytes).substr(i, 4));
@@ -60,7 +61,7 @@ TEST(WriteFile, TakesManySmallParts) {
 }
 
 TEST(WriteFile, KeepsAFileThatIsThere) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   write_bytes(folder / "file", "old");
   EXPECT_THAT(message_of([&] { detail::write_file(folder / "file", {"new"}, true, true); }), HasSubstr("exists"));
   EXPECT_EQ(bytes_of(folder / "file"), "old");
@@ -106,7 +107,7 @@ class BlockFileTest : public ::testing::TestWithParam<bool> {
     }
   }
 
-  TemporaryFolder folder;
+  TestFolder folder;
   std::string path = folder / "file";
   std::string bytes = numbered_bytes(static_cast<size_t>(3 * kBlockBytes + 100));
   std::vector<uint32_t> sums;

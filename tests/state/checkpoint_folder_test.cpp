@@ -6,12 +6,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/state/temporary_folder.h"
+#include "lockstep/state/block_file.h"
+#include "lockstep/state/formats/safetensors.h"
+#include "lockstep/state/load_plan.h"
+#include "tests/support/message_of.h"
+#include "tests/support/test_folder.h"
 
 namespace lockstep::tests {
 namespace {
 
 using detail::SavedPiece;
+using detail::WriteOptions;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -84,7 +89,7 @@ class CheckpointFolder : public ::testing::Test {
 
   void SetUp() override { write(checkpoint); }
 
-  TemporaryFolder folder;
+  TestFolder folder;
   std::string checkpoint = folder / "step_0000000012";
   at::Tensor x = at::randn({1000, 1000});
   at::Tensor y = at::randn({3, 4}).to(at::kBFloat16);
@@ -121,6 +126,39 @@ TEST_F(CheckpointFolder, SameContentGivesTheSameBytes) {
 TEST_F(CheckpointFolder, PiecesThatFollowEachOtherAreOne) {
   EXPECT_EQ(detail::open_checkpoint(checkpoint).state.tensor("x").stored.size(), 2U);
   EXPECT_THAT(bytes_of(checkpoint + "/part_0.safetensors"), HasSubstr("\"x[0:400000]\":"));
+}
+
+TEST_F(CheckpointFolder, TensorsWithSeveralNamesAreWrittenOnce) {
+  const std::string path = folder / "tied";
+  std::filesystem::create_directory(path);
+  SavedPiece whole = whole_of("y", y);
+  whole.aliases = {"also.y", "ünïcode"};
+  SavedPiece divided = piece_of("x", x, 0, 400'000);
+  divided.aliases = {"also.x"};
+  SavedPiece rest = piece_of("x", x, 400'000, x.numel());
+  rest.aliases = {"also.x"};
+  const WriteOptions options{.sync = false};
+  detail::CheckpointInfo info;
+  info.parts = {detail::write_part(path + "/part_0.safetensors", {whole, divided}, options),
+                detail::write_part(path + "/part_1.safetensors", {rest}, options)};
+  const auto most = static_cast<int64_t>(x.nbytes() + y.nbytes()) + 2 * 4096;
+  EXPECT_LE(info.parts[0].num_bytes + info.parts[1].num_bytes, most);
+  detail::write_index(path, info, {}, options);
+  const State state = detail::verify_checkpoint(path).state;
+  EXPECT_EQ(state.size(), 5U);
+  EXPECT_TRUE(state.tensor("also.y").read().equal(y));
+  EXPECT_TRUE(state.tensor("ünïcode").read().equal(y));
+  EXPECT_TRUE(state.tensor("also.x").read().equal(x));
+  EXPECT_TRUE(detail::are_same_elements(state.tensor("x"), state.tensor("also.x")));
+  EXPECT_FALSE(detail::are_same_elements(state.tensor("x"), state.tensor("y")));
+  // As Python's `safetensors.torch.save_model` names them.
+  const auto header = detail::read_safetensors_header(detail::BlockFile(path + "/part_0.safetensors", {}));
+  EXPECT_EQ(header.metadata.at("also.y"), "y");
+  EXPECT_EQ(header.metadata.count("also.x"), 0U);
+  // A name that is taken.
+  whole.aliases = {"x"};
+  info.parts[0] = detail::write_part(path + "/part_2.safetensors", {whole, divided}, options);
+  EXPECT_THAT(message_of<c10::ValueError>([&] { detail::write_index(path, info, {}, options); }), HasSubstr("x: "));
 }
 
 TEST_F(CheckpointFolder, EveryChangedByteIsFound) {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/state/temporary_folder.h"
+#include "tests/support/message_of.h"
 
 namespace lockstep::tests {
 namespace {

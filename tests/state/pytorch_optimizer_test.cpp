@@ -3,7 +3,7 @@
 
 #include "lockstep/state/weights.h"
 #include "tests/state/fixture_values.h"
-#include "tests/state/temporary_folder.h"
+#include "tests/support/message_of.h"
 
 namespace lockstep::tests {
 namespace {

@@ -4,7 +4,8 @@
 #include "lockstep/state/block_file.h"
 #include "lockstep/state/checkpoint_folder.h"
 #include "lockstep/state/load_plan.h"
-#include "tests/state/temporary_folder.h"
+#include "tests/support/message_of.h"
+#include "tests/support/test_folder.h"
 
 namespace lockstep::tests {
 namespace {
@@ -33,7 +34,7 @@ class ReadTensorsTest : public ::testing::Test {
   }
 
   static constexpr int64_t kCount = 5'000'000;
-  TemporaryFolder folder;
+  TestFolder folder;
   at::Tensor whole;
   StateTensor tensor;
 };

@@ -7,7 +7,8 @@
 
 #include "lockstep/state/weights.h"
 #include "tests/state/fixture_values.h"
-#include "tests/state/temporary_folder.h"
+#include "tests/support/message_of.h"
+#include "tests/support/test_folder.h"
 
 namespace lockstep::tests {
 namespace {
@@ -65,13 +66,13 @@ TEST(Safetensors, RefusalsNameTheRule) {
 }
 
 TEST(Safetensors, ADtypeThatLibTorchHasNotIsNamed) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   write_bytes(folder / "f", with_header(R"({"a":{"dtype":"F4","shape":[4],"data_offsets":[0,2]}})", 2));
   EXPECT_THAT(message_of([&] { load_file(folder / "f"); }), HasSubstr("dtype=\"F4\""));
 }
 
 TEST(Safetensors, SavedStatesAreRead) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   State state;
   state.set("model.weight", at::randn({30, 40}));
   state.set("transposed", at::randn({3, 4}).t());
@@ -99,7 +100,7 @@ TEST(Safetensors, SavedStatesAreRead) {
 }
 
 TEST(Safetensors, AFailedSaveKeepsTheOldFile) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   State state;
   state.set("x", at::ones({2}));
   save_safetensors(state, folder / "file");

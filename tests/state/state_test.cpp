@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/state/temporary_folder.h"
+#include "lockstep/state/flip_bits.h"
+#include "lockstep/state/load_plan.h"
+#include "tests/support/message_of.h"
 
 namespace lockstep::tests {
 namespace {
@@ -72,6 +74,24 @@ TEST(State, PiecesMustCoverTheTensorOnce) {
   EXPECT_THROW(tensor.read(), c10::ValueError);
   tensor.pieces = {{0, at::zeros({2})}, {2, at::ones({2})}};
   EXPECT_TRUE(tensor.read().equal(at::tensor({0.0F, 0.0F, 1.0F, 1.0F})));
+}
+
+TEST(State, FlippedBitsAreValuesForReaders) {
+  for (const auto dtype : {at::kFloat, at::kDouble}) {
+    const at::Tensor values = at::randn({7}).to(dtype);
+    const at::Tensor stored = values.clone();
+    const uint64_t bits = dtype == at::kFloat ? 0x3dcccccdU : 0x3fb999999999999aU;
+    detail::flip_bits(stored, bits);
+    EXPECT_FALSE(stored.equal(values));
+    StateTensor tensor(stored);
+    tensor.pieces[0].flipped = bits;
+    EXPECT_TRUE(tensor.read().equal(values));
+    const at::Tensor part = at::empty({3}, dtype);
+    detail::read_tensors({{&tensor, {{2, part}}}});
+    EXPECT_TRUE(part.equal(values.slice(0, 2, 5)));
+    // The memory is the object's own.
+    EXPECT_EQ(tensor.pieces[0].values.data_ptr(), stored.data_ptr());
+  }
 }
 
 TEST(State, WhatOthersHoldIsGathered) {

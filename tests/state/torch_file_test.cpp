@@ -6,7 +6,8 @@
 #include "lockstep/state/formats/pickle_state.h"
 #include "lockstep/state/weights.h"
 #include "tests/state/fixture_values.h"
-#include "tests/state/temporary_folder.h"
+#include "tests/support/message_of.h"
+#include "tests/support/test_folder.h"
 
 namespace lockstep::tests {
 namespace {
@@ -50,7 +51,7 @@ TEST(TorchFile, WhatIsNoDictionaryOfWeightsIsRefused) {
 }
 
 TEST(TorchFile, DamageIsAnError) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   const std::string bytes = bytes_of(fixture("pytorch/state_dict.pt"));
   for (size_t size = 0; size < bytes.size(); size += 37) {
     write_bytes(folder / "cut", bytes.substr(0, size));

@@ -14,24 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/test_folder.h"
+
 namespace lockstep::tests {
-
-/// A temporary folder, removed at the end of the test.
-class TestFolder {
- public:
-  TestFolder() {
-    auto pattern = (std::filesystem::temp_directory_path() / "lockstep-test-XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~TestFolder() { std::filesystem::remove_all(path_); }
-  TestFolder(const TestFolder&) = delete;
-  TestFolder& operator=(const TestFolder&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 /// The file of the running program.
 inline std::string this_program() { return std::filesystem::read_symlink("/proc/self/exe"); }

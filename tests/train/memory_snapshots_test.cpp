@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include "lockstep/state/load_plan.h"
 #include "tests/train/saved_objects.h"
 
 namespace lockstep::detail {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using tests::TestFolder;
 
@@ -23,7 +25,7 @@ std::vector<ObjectState> training(double value) {
 }
 
 void expect_training(const MemorySnapshot& snapshot, double value) {
-  const State state = MemorySnapshots::open(snapshot);
+  const State state = MemorySnapshots::open(snapshot).state;
   EXPECT_TRUE(torch::equal(state.tensor("model.weight").read(), torch::full({3, 100'000}, value)));
   EXPECT_EQ(state.tensor("model.none").sizes, (std::vector<int64_t>{0, 2}));
   EXPECT_EQ(state.number("model.rate"), value);
@@ -65,6 +67,73 @@ TEST(MemorySnapshots, WithoutSharedMemoryEachWorkerHasAll) {
   const auto listed = MemorySnapshots::list(folder.path());
   ASSERT_EQ(listed.size(), 1U);
   expect_training(listed[0], 4);
+}
+
+/// A training as one of two workers that share no memory sees it.
+std::vector<ObjectState> training_of_two(int worker, bool has_metric) {
+  State model;
+  StateTensor buffer(torch::full({3}, worker));
+  buffer.own = buffer.pieces;
+  if (worker != 0) buffer.pieces.clear();
+  buffer.gather = [] { return torch::zeros(3); };
+  model.set("mean", buffer);
+  StateTensor tied(torch::arange(4));
+  tied.identity = std::make_shared<char>();
+  model.set("one", tied);
+  model.set("two", tied);
+  if (has_metric) {
+    StateTensor copies;
+    copies.sizes = {2};
+    copies.pieces = {{worker, torch::ones(1)}};
+    copies.gather = [] { return torch::ones(2); };
+    model.set("copies", copies);
+  }
+  State own;
+  own.set("count", worker);
+  return {{"model", model, true}, {"user", own, false}};
+}
+
+TEST(MemorySnapshots, OneWorkersSnapshotIsWholeAlsoWithItsOwnBuffers) {
+  const TestFolder folder;
+  MemorySnapshots second(folder.path(), 7, {1, 2}, false);
+  second.write(4, training_of_two(1, false));
+  const auto listed = MemorySnapshots::list(folder.path());
+  ASSERT_EQ(listed.size(), 1U);
+  const OpenedState opened = MemorySnapshots::open(listed[0]);
+  EXPECT_TRUE(torch::equal(opened.state.tensor("model.mean").read(), torch::full({3}, 1)));
+  EXPECT_TRUE(torch::equal(opened.state.tensor("model.one").read(), torch::arange(4)));
+  EXPECT_TRUE(are_same_elements(opened.state.tensor("model.one"), opened.state.tensor("model.two")));
+  EXPECT_THAT(opened.own, ElementsAre("model.mean", "user.count"));
+}
+
+TEST(MemorySnapshots, WhatOtherWorkersHoldIsGatheredWhereItIsSmall) {
+  const TestFolder folder;
+  MemorySnapshots second(folder.path(), 7, {1, 2}, false);
+  auto objects = training_of_two(1, true);
+  second.write(4, objects);
+  EXPECT_THAT(MemorySnapshots::list(folder.path()), IsEmpty());
+  second.gather_small(objects);
+  second.write(5, objects);
+  const auto listed = MemorySnapshots::list(folder.path());
+  ASSERT_EQ(listed.size(), 1U);
+  const OpenedState opened = MemorySnapshots::open(listed[0]);
+  EXPECT_TRUE(torch::equal(opened.state.tensor("model.copies").read(), torch::ones(2)));
+  EXPECT_THAT(opened.own, ElementsAre("model.mean", "user.count"));
+}
+
+TEST(MemorySnapshots, SharesHaveTheFirstWorkersValues) {
+  const TestFolder folder;
+  MemorySnapshots first(folder.path(), 7, {0, 2}, true);
+  MemorySnapshots second(folder.path(), 7, {1, 2}, true);
+  second.write(1, training_of_two(1, true));
+  first.write(1, training_of_two(0, true));
+  const auto listed = MemorySnapshots::list(folder.path());
+  ASSERT_EQ(listed.size(), 1U);
+  const OpenedState opened = MemorySnapshots::open(listed[0]);
+  EXPECT_THAT(opened.own, IsEmpty());
+  EXPECT_TRUE(torch::equal(opened.state.tensor("model.mean").read(), torch::zeros(3)));
+  EXPECT_TRUE(torch::equal(opened.state.tensor("model.copies").read(), torch::ones(2)));
+  EXPECT_EQ(opened.state.integer("user.count"), 0);
 }
 
 TEST(MemorySnapshots, ThoseOfAnOlderJobStayUntilThereIsANewOne) {

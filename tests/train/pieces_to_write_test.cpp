@@ -1,11 +1,15 @@
 #include "lockstep/train/pieces_to_write.h"
 
+#include <cstring>
 #include <map>
 #include <random>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
+
+#include "lockstep/state/flip_bits.h"
+#include "lockstep/train/copy_pieces.h"
 
 namespace lockstep::detail {
 namespace {
@@ -70,6 +74,52 @@ TEST(PiecesToWrite, WhatOneWorkerHoldsIsWrittenByIt) {
     EXPECT_EQ(pieces[0].begin, 4);
     EXPECT_EQ(pieces[0].end, 7);
   }
+}
+
+TEST(PiecesToWrite, ATensorWithTwoNamesIsWrittenOnce) {
+  StateTensor tied(torch::arange(6));
+  tied.identity = std::make_shared<char>();
+  State state;
+  state.set("one", tied);
+  state.set("two", tied);
+  state.set("other", torch::arange(6));
+  for (const int num_workers : {1, 2}) {
+    std::vector<HeldPiece> pieces;
+    for (int worker = 0; worker < num_workers; ++worker) {
+      for (auto& piece : pieces_to_write({{"model", state, true}}, {worker, num_workers})) pieces.push_back(piece);
+    }
+    ASSERT_EQ(pieces.size(), 2U);
+    EXPECT_THAT(names_of(pieces), ElementsAre("model.one", "model.other"));
+    EXPECT_THAT(pieces[0].aliases, ElementsAre("model.two"));
+    EXPECT_THAT(pieces[1].aliases, IsEmpty());
+  }
+}
+
+TEST(PiecesToWrite, OwnValuesAreWrittenOnlyWhereAWorkerWritesAll) {
+  StateTensor buffer(torch::ones(3));
+  buffer.own = std::move(buffer.pieces);
+  buffer.pieces.clear();
+  buffer.gather = [] { return torch::zeros(3); };
+  State state;
+  state.set("mean", buffer);
+  EXPECT_THAT(pieces_to_write({{"model", state, true}}, {1, 2}), IsEmpty());
+  const auto pieces = pieces_to_write({{"model", state, true}}, {});
+  ASSERT_EQ(pieces.size(), 1U);
+  EXPECT_TRUE(torch::equal(pieces[0].values, torch::ones(3)));
+}
+
+TEST(PiecesToWrite, CopiesHaveTheirBitsFlipped) {
+  const torch::Tensor values = torch::randn({1 << 20});
+  const torch::Tensor stored = values.clone();
+  flip_bits(stored, 0x3dcccccdU);
+  StateTensor table(stored);
+  table.pieces[0].flipped = 0x3dcccccdU;
+  State state;
+  state.set("sum", table);
+  Staging staging;
+  const auto saved = staging.copy(pieces_to_write({{"adagrad", state, true}}, {}));
+  ASSERT_EQ(saved.size(), 1U);
+  EXPECT_EQ(std::memcmp(saved[0].bytes, values.data_ptr(), values.nbytes()), 0);
 }
 
 TEST(PiecesToWrite, ObjectsWithoutStrategyAreTheFirstWorkers) {

@@ -1,19 +1,15 @@
 #pragma once
 
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <string>
-#include <unistd.h>
-#include <utility>
-#include <vector>
 
-#include <gtest/gtest.h>
 #include <torch/types.h>
 
 #include "lockstep/base/log.h"
 #include "lockstep/strategy/state/state_object.h"
+#include "tests/support/message_of.h"
+#include "tests/support/test_folder.h"
 
 /// Objects with state for tests of checkpoints.
 namespace lockstep::tests {
@@ -45,35 +41,6 @@ class SavedValues final : public detail::StateObject {
   std::map<std::string, std::string> texts = {};
 };
 
-/// A folder that is removed at the end.
-class TestFolder {
- public:
-  TestFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "lockstep_train_XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
-  }
-  ~TestFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TestFolder(const TestFolder&) = delete;
-  TestFolder& operator=(const TestFolder&) = delete;
-
-  const std::string& path() const { return path_; }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
-  /// The names in it, ordered.
-  std::vector<std::string> names() const {
-    std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(path_)) names.push_back(entry.path().filename());
-    std::sort(names.begin(), names.end());
-    return names;
-  }
-
- private:
-  std::string path_;
-};
-
 /// The lines of the log for as long as it lives.
 class LogLines {
  public:
@@ -89,17 +56,5 @@ class LogLines {
  private:
   std::string text_;
 };
-
-/// Returns the message of what `call` throws as `Error`; fails where it throws nothing.
-template <class Error, class Call>
-std::string message_of(const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what_without_backtrace();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
-}
 
 }  // namespace lockstep::tests

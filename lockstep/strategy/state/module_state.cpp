@@ -43,10 +43,19 @@ std::vector<ModuleTensor> tensors_of(const torch::nn::Module& module) {
   return all;
 }
 
-StateTensor described(const at::Tensor& tensor) {
-  LOCKSTEP_CHECK_IMPLEMENTED(tensor.layout() == at::kStrided,
-                             "[state_of] only dense tensors can be saved: layout=", tensor.layout());
-  return StateTensor(tensor);
+StateTensor described(const at::Tensor& stored) {
+  LOCKSTEP_CHECK_IMPLEMENTED(stored.layout() == at::kStrided,
+                             "[state_of] only dense tensors can be saved: layout=", stored.layout());
+  StateTensor tensor(stored);
+  tensor.identity = std::shared_ptr<const void>(std::make_shared<at::Tensor>(stored), stored.unsafeGetTensorImpl());
+  return tensor;
+}
+
+/// Whether two names of a state mean the same elements.
+bool are_one(const State::Value* first, const State::Value* second) {
+  const auto* const a = std::get_if<StateTensor>(first);
+  const auto* const b = std::get_if<StateTensor>(second);
+  return a != nullptr && b != nullptr && are_same_elements(*a, *b);
 }
 
 /// Reads a tensor by the first of its names that is there. Those of other names must have the same values.
@@ -57,6 +66,10 @@ void plan_tensor(LoadPlan::Part part, const ModuleTensor& module_tensor, const a
   }
   read_into(part, present.empty() ? module_tensor.names[0] : present[0], target);
   for (size_t i = 1; i < present.size(); ++i) {
+    if (are_one(part.find(present[0]), part.find(present[i]))) {
+      part.ignore(present[i]);
+      continue;
+    }
     const at::Tensor other = at::empty(target.sizes(), target.options().device(at::kCPU).requires_grad(false));
     part.read(present[i], other);
     part.after([=, first = present[0], name = present[i]] {

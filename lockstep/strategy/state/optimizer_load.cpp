@@ -2,6 +2,7 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <typeinfo>
 
@@ -9,6 +10,7 @@
 #include <torch/optim/lbfgs.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/state/flip_bits.h"
 #include "lockstep/strategy/optimizer/optimizer_core_state.h"
 #include "lockstep/strategy/optimizer/update/rows/row_kernel.h"
 #include "lockstep/strategy/state/group_options.h"
@@ -27,6 +29,17 @@ struct LoadedParameter {
   ParameterState whole = {};
   /// For each local replica, the state of each of its chunks.
   std::vector<std::vector<ParameterState>> chunks = {};
+  /// What tensors of elements are converted to after they have been read.
+  std::optional<at::ScalarType> dtype = {};
+
+  void convert() {
+    if (!dtype) return;
+    const auto convert_all = [&](ParameterState& state) {
+      for (auto& [name, tensor] : state.tensors) tensor = tensor.to(*dtype);
+    };
+    convert_all(whole);
+    for (auto& states : chunks) std::for_each(states.begin(), states.end(), convert_all);
+  }
 };
 
 at::Tensor on_device_of(const at::Tensor& loaded, const at::Tensor& parameter, bool is_copy) {
@@ -107,12 +120,14 @@ class OptimizerLoad : public std::enable_shared_from_this<OptimizerLoad> {
     if (!loaded.has_values) return;
     const at::ScalarType dtype = loaded.method == UpdateMethod::Rows ? row_kernel(stored(p).scalar_type()).block_dtype()
                                                                      : stored(p).scalar_type();
+    loaded.dtype = dtype;
     const std::vector<int64_t> sizes = stored(p).sizes().vec();
-    std::vector<std::string> fields;
+    std::vector<std::pair<std::string, at::ScalarType>> fields;
     for (const std::string& field : schema_.tensors) {
       if (!has(field) && !is_needed(field, *options_[core_->plan.groups[p]])) continue;
-      if (part.want_tensor(name + "." + field, dtype, &sizes) == nullptr) loaded.has_values = false;
-      fields.push_back(field);
+      const at::ScalarType saved = saved_dtype(part, p, name + "." + field, dtype);
+      if (part.want_tensor(name + "." + field, saved, &sizes) == nullptr) loaded.has_values = false;
+      fields.emplace_back(field, saved);
     }
     if (schema_.has_step) {
       const State::Value* const step = part.want_value(name + ".step", "integer");
@@ -124,7 +139,18 @@ class OptimizerLoad : public std::enable_shared_from_this<OptimizerLoad> {
     }
     // A part of a state is of no use: such a parameter is as before its first update.
     if (!loaded.has_values) return;
-    for (const std::string& field : fields) read_elements(part, p, name, field, dtype);
+    for (const auto& [field, saved] : fields) read_elements(part, p, name, field, saved);
+  }
+
+  /// Rows of a table of narrow numbers have a wider state than the table as a whole: either is taken.
+  at::ScalarType saved_dtype(const LoadPlan::Part& part, size_t p, const std::string& name,
+                             at::ScalarType wanted) const {
+    const State::Value* const value = part.find(name);
+    const auto* const saved = value == nullptr ? nullptr : std::get_if<StateTensor>(value);
+    if (saved == nullptr || !all_[p].by_rows) return wanted;
+    const at::ScalarType own = stored(p).scalar_type();
+    const bool is_known = saved->dtype == own || saved->dtype == row_kernel(own).block_dtype();
+    return is_known ? saved->dtype : wanted;
   }
 
   void read_elements(LoadPlan::Part& part, size_t p, const std::string& name, const std::string& field,
@@ -234,6 +260,7 @@ class OptimizerLoad : public std::enable_shared_from_this<OptimizerLoad> {
   /// After everything has been read.
   void finish() {
     OptimizerCoreState& core = *core_;
+    for (LoadedParameter& loaded : all_) loaded.convert();
     auto& groups = core.prototype.front().param_groups();
     for (size_t g = 0; g < groups.size(); ++g) groups[g].set_options(std::move(options_[g]));
     for (size_t r = 0; r < core.replicas.size(); ++r) {
@@ -289,7 +316,9 @@ class OptimizerLoad : public std::enable_shared_from_this<OptimizerLoad> {
   at::Tensor memory_of(const OptimizerReplica& replica, size_t p, size_t field, const at::Tensor& values) {
     at::Tensor& first = row_memory_[{p, field}];
     if (!first.defined()) {
-      first = with_untouched_bits(values, RowState(core_->prototype.kind(), {0}, at::kFloat, {}).untouched());
+      const double untouched = RowState(core_->prototype.kind(), {0}, at::kFloat, {}).untouched();
+      first = values;
+      flip_bits(first, untouched_bits(untouched, first.scalar_type()));
       return first;
     }
     return replica.tables.shares_state() ? first : first.clone();

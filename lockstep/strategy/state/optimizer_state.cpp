@@ -69,7 +69,9 @@ SavedParameter save_rows(const OptimizerCoreState& core, const StateSchema& sche
   for (size_t field = 0; field < schema.tensors.size(); ++field) {
     const at::Tensor& table = rows->table(static_cast<int>(field));
     if (!table.defined()) continue;
-    saved.tensors.emplace(schema.tensors[field], StateTensor(with_untouched_bits(table, rows->untouched())));
+    StateTensor tensor(table);
+    tensor.pieces[0].flipped = untouched_bits(rows->untouched(), table.scalar_type());
+    saved.tensors.emplace(schema.tensors[field], std::move(tensor));
   }
   if (schema.has_step) saved.integers["step"] = rows->steps();
   return saved;

@@ -80,7 +80,8 @@ State state_of(const M& module) {
 
 /// Loads parameters and buffers into a module, on all replicas; every worker calls it, with the same values. What is
 /// missing, superfluous or of another type or shape is a ValueError that lists all of it, and nothing is loaded;
-/// `{.strict = false}` loads what fits and returns the lists.
+/// `{.strict = false}` loads what fits and returns the lists. Where a file turns out to be damaged (DataError), or two
+/// names of one tensor have different values (ValueError), the module may have a part of the new values.
 ///
 ///     load_state(model, load_file("model.safetensors"));
 template <detail::IsModule M>

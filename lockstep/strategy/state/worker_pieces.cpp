@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/collective_call.h"
+#include "lockstep/state/flip_bits.h"
 #include "lockstep/strategy/run_replicas.h"
 #include "lockstep/strategy/strategy_impl.h"
 
@@ -22,7 +23,9 @@ at::Tensor gather_pieces(const StrategyImpl& strategy, const StateTensor& tensor
   const at::Tensor whole = at::zeros(tensor.sizes, at::device(at::kCPU).dtype(tensor.dtype));
   if (whole.numel() == 0) return whole;
   for (const StatePiece& piece : tensor.pieces) {
-    at::Tensor(whole.view(-1).slice(0, piece.begin, piece.end())).copy_(piece.values.cpu().view(-1));
+    at::Tensor place = whole.view(-1).slice(0, piece.begin, piece.end());
+    place.copy_(piece.values.cpu().view(-1));
+    flip_bits(place, piece.flipped);
   }
   const at::Tensor bytes =
       at::from_blob(whole.data_ptr(), {static_cast<int64_t>(whole.nbytes())}, at::TensorOptions().dtype(at::kByte));
@@ -43,6 +46,7 @@ void gather_from_workers(const std::shared_ptr<const StrategyImpl>& strategy, St
 
 void keep_on_first_worker(const std::shared_ptr<const StrategyImpl>& strategy, StateTensor& tensor) {
   if (strategy->num_workers() == 1) return;
+  tensor.own = tensor.pieces;
   if (strategy->worker() != 0) tensor.pieces.clear();
   gather_from_workers(strategy, tensor);
 }

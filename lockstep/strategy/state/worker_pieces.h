@@ -13,7 +13,7 @@ class StrategyImpl;
 void gather_from_workers(const std::shared_ptr<const StrategyImpl>& strategy, StateTensor& tensor);
 
 /// With several workers, makes a tensor of which each has its own values that of the first worker: the others hold
-/// nothing.
+/// nothing, and have their values in `tensor.own`.
 void keep_on_first_worker(const std::shared_ptr<const StrategyImpl>& strategy, StateTensor& tensor);
 
 }  // namespace lockstep::detail

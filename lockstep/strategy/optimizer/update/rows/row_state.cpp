@@ -128,11 +128,11 @@ void RowState::load(int64_t steps, std::array<at::Tensor, StateFields::kMax> mem
   memory_ = std::move(memory);
 }
 
-at::Tensor with_untouched_bits(const at::Tensor& memory, double untouched) {
-  if (untouched == 0) return memory;
-  const at::ScalarType bits = memory.element_size() == 8 ? at::kLong : at::kInt;
-  const at::Tensor mask = at::scalar_tensor(untouched, memory.scalar_type()).view({1}).view(bits);
-  return at::bitwise_xor(memory.view({-1}).view(bits), mask).view(memory.scalar_type()).view(memory.sizes());
+uint64_t untouched_bits(double untouched, at::ScalarType dtype) {
+  const at::Tensor value = at::scalar_tensor(untouched, dtype);
+  uint64_t bits = 0;
+  std::memcpy(&bits, value.data_ptr(), value.nbytes());
+  return bits;
 }
 
 int RowState::num_used() const { return static_cast<int>(std::count(used_.begin(), used_.end(), true)); }

@@ -76,8 +76,8 @@ class RowState {
   MakeMemory make_memory_;
 };
 
-/// Returns the values of a field's memory, or the memory for values: xor of the bits of `untouched`. The memory itself
-/// where that changes nothing.
-at::Tensor with_untouched_bits(const at::Tensor& memory, double untouched);
+/// Returns the bits by which values of a field and its memory differ: those of `untouched` in this dtype, which has 4
+/// or 8 bytes.
+uint64_t untouched_bits(double untouched, at::ScalarType dtype);
 
 }  // namespace lockstep::detail
