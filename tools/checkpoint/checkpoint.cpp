@@ -87,16 +87,24 @@ void add_checkpoint_convert(CLI::App& checkpoint) {
   auto from = std::make_shared<std::string>();
   auto to = std::make_shared<std::string>();
   auto step = std::make_shared<int64_t>(0);
+  auto part_mib = std::make_shared<int64_t>(1024);
   auto json = std::make_shared<bool>(false);
   command->add_option("FROM", *from, "The folder of a checkpoint, or a file of weights")->required();
   command->add_option("TO", *to, "FILE.safetensors, or a folder, in which the checkpoint is made: TO/step_0000000012")
       ->required();
   auto* step_option = command->add_option("--step", *step, "The step of a checkpoint that is made of a file")
                           ->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--part-size", *part_mib,
+                   "Most MiB in a part of a checkpoint, which is in memory while it is written; a larger tensor has a "
+                   "part of its own")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   command->add_flag("--json", *json, "Print one JSON object");
   command->callback([=] {
-    const std::optional<int64_t> chosen = step_option->count() > 0 ? std::optional(*step) : std::nullopt;
-    report(convert(open_source(*from), *to, chosen), *json ? ReportStyle::Json : ReportStyle::Text);
+    ConvertOptions options{.part_bytes = *part_mib << 20};
+    if (step_option->count() > 0) options.step = *step;
+    report(convert(open_source(*from), *to, options), *json ? ReportStyle::Json : ReportStyle::Text);
   });
 }
 
