@@ -5,7 +5,8 @@
 #
 #   killed_test.sh LOCKSTEP KILLED_TRAINING STRATEGY WORKERS ENGINE
 #
-# LOCKSTEP_TEST_KILLS: how often it is killed; default 2. KILLED_TRAINING_REDUNDANCY=1: with snapshots in memory.
+# LOCKSTEP_TEST_KILLS: how often it is killed; default 2. KILLED_TRAINING_REDUNDANCY=1: with snapshots in memory, from
+# which some start must go on. KILLED_TRAINING_OWN_MEMORY=1: each worker sees only its own.
 set -euo pipefail
 lockstep=$1
 program=$2
@@ -48,6 +49,8 @@ wait_until() { # wait_until CONDITION...: or until the training has ended
 }
 has_pids() { [[ $(compgen -G "$work/run.pid.*" | wc -l) == "$workers" ]]; }
 has_newer() { [[ $(newest) > $before ]]; }
+from_memory=0
+note_memory() { if grep -q "restored .* from memory" "$work/log"; then from_memory=1; fi; }
 
 start "$work/whole" "$work/whole.out"
 wait "$started" || fail "the undisturbed run failed: $(cat "$work/log")"
@@ -73,6 +76,7 @@ for ((kill = 0; kill < kills; ++kill)); do
     if kill -9 "$(cat "$victim")" 2>/dev/null; then done_kills=$((done_kills + 1)); fi
   done
   complete=$(newest)
+  note_memory
   if wait "$started"; then
     echo "killed: it had ended before kill $kill"
     has_ended=1
@@ -89,7 +93,9 @@ if [[ $has_ended == 0 ]]; then
   wait "$started" || fail "it does not go on: $(cat "$work/log")"
   grep -q "passed over" "$work/log" && fail "a complete checkpoint was damaged: $(cat "$work/log")"
   grep -q "restored 0" "$work/log" && fail "it began anew: $(cat "$work/log")"
+  note_memory
 fi
+[[ ${KILLED_TRAINING_REDUNDANCY:-0} == 0 ]] || [[ $from_memory == 1 ]] || fail "no snapshot in memory was restored"
 for file in "$work"/whole.out.*; do
   cmp "$file" "${file/whole.out/run.out}" || fail "the bits differ from those of an undisturbed run"
 done

@@ -41,6 +41,8 @@ struct NetImpl : torch::nn::Module {
   NetImpl() {
     register_module("first", first);
     register_module("last", last);
+    register_buffer("offset", offset);
+    register_parameter("frozen", frozen, /*requires_grad=*/false);
   }
   torch::Tensor forward(const torch::Tensor& x) {
     const auto y = torch::relu(first(x));
@@ -48,6 +50,9 @@ struct NetImpl : torch::nn::Module {
   }
   torch::nn::Linear first{kColumns, 700};
   torch::nn::Linear last{700, 1};
+  /// Of which workers could have values of their own.
+  torch::Tensor offset = torch::arange(5, torch::kFloat);
+  torch::Tensor frozen = torch::ones({3});
 };
 TORCH_MODULE(Net);
 
@@ -170,11 +175,16 @@ int train(const std::string& name, const std::string& folder, int64_t total, con
   Training training(name);
   const std::string worker = worker_of(training.strategy);
   std::ofstream(folder + ".pid." + worker) << ::getpid() << std::endl;
+  // As on machines of their own.
+  if (setting("KILLED_TRAINING_OWN_MEMORY", 0) == 1) {
+    ::setenv("LOCKSTEP_MEMORY_FOLDER", (std::getenv("LOCKSTEP_MEMORY_FOLDER") + ("." + worker)).c_str(), 1);
+  }
   const ls::Checkpoint checkpoint = training.checkpoint();
   ls::CheckpointManager manager(checkpoint, folder,
                                 {.every_steps = 2, .redundancy = setting("KILLED_TRAINING_REDUNDANCY", 0)});
   int64_t done = manager.restore_or_initialize();
-  std::cout << "restored " << done << std::endl;
+  const bool from_memory = manager.last_restored() && manager.last_restored()->from_memory;
+  std::cout << "restored " << done << (from_memory ? " from memory" : "") << std::endl;
   while (done < total) {
     for (auto& batch : training.train) {
       training.run(batch);
