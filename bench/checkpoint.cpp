@@ -187,7 +187,6 @@ void measure_files(CheckpointManager& manager, const CheckpointPlace& place, Che
       manager.save(kStep + repeat);
       manager.wait();
     }));
-    manager.checkpoints();  // Returns when the one before is removed.
     forget(plain_file);
     forget(folder);
     plain_reads.push_back(time_of(1, [&] { plain_read(plain_file, bytes); }));

@@ -10,19 +10,14 @@
 
 #include "lockstep/base/crc32c.h"
 #include "lockstep/base/error.h"
-#include "lockstep/state/aligned_memory.h"
 
 namespace lockstep::detail {
 namespace {
 
 /// How many parts of memory one call of the system fills.
 constexpr size_t kScatterParts = 512;
-/// Bytes that are read and then summed, fewer than a core's cache has.
-constexpr size_t kSliceBytes = size_t{128} << 10;
 /// A block whose bytes go to more places is read as a whole and then copied.
 constexpr size_t kScatterLimit = 128;
-/// Blocks that one direct read takes.
-constexpr size_t kDirectBlocks = 4;
 
 /// Drops the first `count` bytes of the list that begins at `first`; returns the new first one.
 size_t drop_filled(std::vector<iovec>& parts, size_t first, size_t count) {
@@ -36,10 +31,11 @@ size_t drop_filled(std::vector<iovec>& parts, size_t first, size_t count) {
 
 }  // namespace
 
-BlockFile::BlockFile(std::string path, std::vector<uint32_t> checksums, bool direct)
+BlockFile::BlockFile(std::string path, std::vector<uint32_t> checksums)
     : path_(std::move(path)), checksums_(std::move(checksums)) {
   // Without O_NONBLOCK a pipe would wait for its writer.
   descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor_ >= 0) ::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_SEQUENTIAL);
   struct stat status {};
   const bool readable = descriptor_ >= 0 && ::fstat(descriptor_, &status) == 0;
   const int error = errno;
@@ -55,17 +51,10 @@ BlockFile::BlockFile(std::string path, std::vector<uint32_t> checksums, bool dir
   LOCKSTEP_CHECK_DATA(plain, "[load] must be a plain file: file=\"", path_, "\"");
   LOCKSTEP_CHECK_DATA(matches, "[load] the file must have a checksum for each block: file=\"", path_,
                       "\", bytes=", size_, ", checksums=", checksums_.size(), "; the file was cut or replaced");
-  if (direct && !checksums_.empty()) direct_descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
 }
 
 BlockFile::~BlockFile() {
-  if (direct_descriptor_ >= 0) ::close(direct_descriptor_);
   if (descriptor_ >= 0) ::close(descriptor_);
-}
-
-void BlockFile::will_need(int64_t offset, int64_t num_bytes) const {
-  if (direct_descriptor_ >= 0) return;
-  ::posix_fadvise(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(num_bytes), POSIX_FADV_WILLNEED);
 }
 
 // Fills the targets with consecutive bytes of the file.
@@ -88,111 +77,60 @@ void BlockFile::read_bytes(int64_t offset, std::span<const std::span<char>> targ
   }
 }
 
-// Fills the targets and returns the checksum of all bytes. Each byte is summed while it is in the cache.
-uint32_t BlockFile::read_and_sum(int64_t offset, std::span<const std::span<char>> targets) const {
-  uint32_t checksum = 0;
-  std::vector<std::span<char>> slice;
-  size_t slice_bytes = 0;
-  const auto finish_slice = [&] {
-    read_bytes(offset, slice);
-    for (const std::span<char> part : slice) checksum = crc32c({part.data(), part.size()}, checksum);
-    offset += static_cast<int64_t>(slice_bytes);
-    slice.clear();
-    slice_bytes = 0;
-  };
-  for (const std::span<char> target : targets) {
-    for (size_t done = 0; done < target.size();) {
-      const size_t count = std::min(target.size() - done, kSliceBytes - slice_bytes);
-      slice.push_back(target.subspan(done, count));
-      done += count;
-      slice_bytes += count;
-      if (slice_bytes == kSliceBytes) finish_slice();
-    }
+// Without checksums blocks have no bytes but those of the ranges.
+BlockFile::FilledBlock BlockFile::fill(const WantedBlock& block) const {
+  FilledBlock filled{.number = block.number, .bytes = {}, .own_bytes = {}, .copies = {}};
+  if (checksums_.empty()) {
+    for (const Range& range : block.ranges) read_bytes(range.offset, {&range.target, 1});
+    return filled;
   }
-  finish_slice();
-  return checksum;
-}
-
-void BlockFile::check_block(int64_t block, uint32_t checksum) const {
-  const int64_t begin = block * kBlockBytes;
-  LOCKSTEP_CHECK_DATA(checksum == checksums_[static_cast<size_t>(block)], "[load] the file is damaged: file=\"", path_,
-                      "\", the checksum of the bytes from ", begin, " to ", std::min(size_, begin + kBlockBytes),
-                      " is wrong");
-}
-
-// Reads one block whole: what no range takes goes to `unwanted`, so that the checksum covers all bytes.
-void BlockFile::read_block(const WantedBlock& block, std::vector<char>& unwanted) const {
   const int64_t begin = block.number * kBlockBytes;
   const int64_t end = std::min(size_, begin + kBlockBytes);
-  const std::vector<Range>& ranges = block.ranges;
-  const bool scattered = ranges.size() <= kScatterLimit;
-  std::vector<std::span<char>> targets;
-  if (unwanted.empty() && (ranges.size() != 1 || static_cast<int64_t>(ranges[0].target.size()) != end - begin)) {
-    unwanted.resize(kBlockBytes);
-  }
+  const bool scattered = block.ranges.size() <= kScatterLimit;
+  auto num_own = static_cast<size_t>(end - begin);
+  for (const Range& range : block.ranges) num_own -= scattered ? range.target.size() : 0;
+  filled.own_bytes.resize(num_own);
+  char* own = filled.own_bytes.data();
+  const auto add_own = [&](int64_t from, int64_t to) {
+    if (from < to) filled.bytes.emplace_back(own, static_cast<size_t>(to - from));
+    own += to - from;
+  };
   int64_t position = begin;
-  for (const Range& range : ranges) {
+  for (const Range& range : block.ranges) {
     if (!scattered) break;
-    const auto gap = static_cast<size_t>(range.offset - position);
-    targets.emplace_back(unwanted.data() + (position - begin), gap);
-    targets.push_back(range.target);
+    add_own(position, range.offset);
+    filled.bytes.push_back(range.target);
     position = range.offset + static_cast<int64_t>(range.target.size());
   }
-  if (position < end) targets.emplace_back(unwanted.data() + (position - begin), static_cast<size_t>(end - position));
-  check_block(block.number, read_and_sum(begin, targets));
-  if (scattered) return;
-  for (const Range& range : ranges) {
-    std::memcpy(range.target.data(), unwanted.data() + (range.offset - begin), range.target.size());
+  add_own(position, end);
+  if (!scattered) filled.copies = block.ranges;
+  read_bytes(begin, filled.bytes);
+  return filled;
+}
+
+void BlockFile::finish(const FilledBlock& block) const {
+  if (checksums_.empty()) return;
+  const int64_t begin = block.number * kBlockBytes;
+  uint32_t checksum = 0;
+  for (const std::span<char> part : block.bytes) checksum = crc32c({part.data(), part.size()}, checksum);
+  LOCKSTEP_CHECK_DATA(checksum == checksums_[static_cast<size_t>(block.number)], "[load] the file is damaged: file=\"",
+                      path_, "\", the checksum of the bytes from ", begin, " to ", std::min(size_, begin + kBlockBytes),
+                      " is wrong");
+  for (const Range& range : block.copies) {
+    std::memcpy(range.target.data(), block.own_bytes.data() + (range.offset - begin), range.target.size());
   }
 }
 
-// Returns false where the file system does not take direct reads.
-bool BlockFile::fill_directly(int64_t begin, int64_t end, char* memory) const {
-  for (int64_t position = begin; position < end;) {
-    const int64_t rounded = (end - position + kDirectAlignment - 1) / kDirectAlignment * kDirectAlignment;
-    const ssize_t got = ::pread(direct_descriptor_, memory + (position - begin), static_cast<size_t>(rounded),
-                                static_cast<off_t>(position));
-    if (got < 0 && errno == EINTR) continue;
-    // Behind a read that stops inside a page the next one is not aligned.
-    const bool ends_well = got > 0 && (got % kDirectAlignment == 0 || position + got >= end);
-    if (!ends_well) return false;
-    position += got;
-  }
-  return true;
-}
-
-// Reads consecutive blocks at once, then verifies and copies them.
-void BlockFile::read_directly(std::span<const WantedBlock> blocks) const {
-  thread_local AlignedMemory memory;
-  if (!memory) memory = aligned_memory(static_cast<int64_t>(kDirectBlocks) * kBlockBytes);
-  std::vector<char> unwanted;
-  for (size_t first = 0; first < blocks.size();) {
-    size_t last = first + 1;
-    while (last < blocks.size() && last - first < kDirectBlocks && blocks[last].number == blocks[last - 1].number + 1) {
-      ++last;
-    }
-    const int64_t begin = blocks[first].number * kBlockBytes;
-    const int64_t end = std::min(size_, (blocks[last - 1].number + 1) * kBlockBytes);
-    const bool filled = memory && fill_directly(begin, end, memory.get());
-    for (; first < last; ++first) {
-      const WantedBlock& block = blocks[first];
-      if (!filled) {
-        read_block(block, unwanted);
-        continue;
-      }
-      const char* const bytes = memory.get() + (block.number * kBlockBytes - begin);
-      const auto size = static_cast<size_t>(std::min(kBlockBytes, size_ - block.number * kBlockBytes));
-      check_block(block.number, crc32c({bytes, size}));
-      for (const Range& range : block.ranges) {
-        std::memcpy(range.target.data(), memory.get() + (range.offset - begin), range.target.size());
-      }
-    }
-  }
-}
-
-std::vector<BlockFile::WantedBlock> BlockFile::blocks_of(std::span<const Range> ranges) {
+std::vector<BlockFile::WantedBlock> BlockFile::blocks_of(std::span<const Range> ranges) const {
+  int64_t last = 0;
   std::vector<WantedBlock> blocks;
   for (const Range& range : ranges) {
+    const auto num_bytes = static_cast<int64_t>(range.target.size());
+    LOCKSTEP_CHECK_DATA(range.offset >= 0 && num_bytes <= size_ && range.offset <= size_ - num_bytes,
+                        "[load] the file ends too early: file=\"", path_, "\", offset=", range.offset,
+                        ", bytes=", num_bytes, ", bytes of the file=", size_);
+    LOCKSTEP_ASSERT(range.offset >= last, "ranges of a file overlap or are not ordered");
+    last = range.offset + num_bytes;
     for (size_t done = 0; done < range.target.size();) {
       const int64_t offset = range.offset + static_cast<int64_t>(done);
       const int64_t number = offset / kBlockBytes;
@@ -207,30 +145,12 @@ std::vector<BlockFile::WantedBlock> BlockFile::blocks_of(std::span<const Range> 
 }
 
 void BlockFile::read(std::span<const Range> ranges) const {
-  int64_t last = 0;
-  for (const Range& range : ranges) {
-    const auto num_bytes = static_cast<int64_t>(range.target.size());
-    LOCKSTEP_CHECK_DATA(range.offset >= 0 && num_bytes <= size_ && range.offset <= size_ - num_bytes,
-                        "[load] the file ends too early: file=\"", path_, "\", offset=", range.offset,
-                        ", bytes=", num_bytes, ", bytes of the file=", size_);
-    LOCKSTEP_ASSERT(range.offset >= last, "ranges of a file overlap or are not ordered");
-    last = range.offset + num_bytes;
-  }
-  if (checksums_.empty()) {
-    for (const Range& range : ranges) read_bytes(range.offset, {&range.target, 1});
-    return;
-  }
-  const std::vector<WantedBlock> blocks = blocks_of(ranges);
-  if (direct_descriptor_ >= 0) return read_directly(blocks);
-  std::vector<char> unwanted;
-  for (const WantedBlock& block : blocks) read_block(block, unwanted);
+  for (const WantedBlock& block : blocks_of(ranges)) finish(fill(block));
 }
 
 void BlockFile::verify() const {
-  constexpr int64_t kAhead = 4 * kBlockBytes;
   std::vector<char> buffer(static_cast<size_t>(std::min(size_, kBlockBytes)));
   for (int64_t offset = 0; offset < size_; offset += kBlockBytes) {
-    will_need(offset + kBlockBytes, kAhead);
     const Range range{offset, {buffer.data(), static_cast<size_t>(std::min(kBlockBytes, size_ - offset))}};
     read({&range, 1});
   }

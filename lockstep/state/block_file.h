@@ -17,9 +17,8 @@ inline constexpr int64_t kBlockBytes = int64_t{1} << 20;
 class LOCKSTEP_API BlockFile {
  public:
   /// DataError where it cannot be opened or is no regular file. `checksums` are CRC-32C, one for each block; none: the
-  /// file is not verified. With `direct` blocks are read past the page cache, where the file system can: faster than
-  /// through it for files that are not in it and are read once.
-  BlockFile(std::string path, std::vector<uint32_t> checksums, bool direct = false);
+  /// file is not verified.
+  BlockFile(std::string path, std::vector<uint32_t> checksums);
   BlockFile(const BlockFile&) = delete;
   BlockFile& operator=(const BlockFile&) = delete;
   ~BlockFile();
@@ -38,26 +37,30 @@ class LOCKSTEP_API BlockFile {
   void read(std::span<const Range> ranges) const;
   /// Reads and verifies the whole file.
   void verify() const;
-  /// Asks the system to read a part of the file in the background.
-  void will_need(int64_t offset, int64_t num_bytes) const;
 
- private:
-  void read_bytes(int64_t offset, std::span<const std::span<char>> targets) const;
-  uint32_t read_and_sum(int64_t offset, std::span<const std::span<char>> targets) const;
-  /// A block, and the parts of it that are wanted.
+  /// `read` in two steps, for two threads: one reads block by block, another one verifies.
   struct WantedBlock {
     int64_t number = 0;
     std::vector<Range> ranges;
   };
-  static std::vector<WantedBlock> blocks_of(std::span<const Range> ranges);
-  void read_block(const WantedBlock& block, std::vector<char>& unwanted) const;
-  void read_directly(std::span<const WantedBlock> blocks) const;
-  bool fill_directly(int64_t begin, int64_t end, char* memory) const;
-  void check_block(int64_t block, uint32_t checksum) const;
+  struct FilledBlock {
+    int64_t number = 0;
+    /// All bytes of the block: in the targets, or here where none takes them.
+    std::vector<std::span<char>> bytes;
+    std::vector<char> own_bytes;
+    /// Targets that are filled when the block is verified.
+    std::vector<Range> copies;
+  };
+  /// Returns the blocks that the ranges touch.
+  std::vector<WantedBlock> blocks_of(std::span<const Range> ranges) const;
+  FilledBlock fill(const WantedBlock& block) const;
+  void finish(const FilledBlock& block) const;
+
+ private:
+  void read_bytes(int64_t offset, std::span<const std::span<char>> targets) const;
 
   std::string path_;
   int descriptor_ = -1;
-  int direct_descriptor_ = -1;
   int64_t size_ = 0;
   std::vector<uint32_t> checksums_;
 };

@@ -94,9 +94,8 @@ struct StoredCheckpoint {
 };
 
 /// Opens a checkpoint. DataError where the index or a part is missing, or does not match; values are verified when they
-/// are read. With `direct` parts are read past the page cache, where the file system can: faster where one process
-/// reads them, once.
-LOCKSTEP_API StoredCheckpoint open_checkpoint(const std::string& folder, bool direct = false);
+/// are read.
+LOCKSTEP_API StoredCheckpoint open_checkpoint(const std::string& folder);
 /// Opens it and reads every byte. DataError with the first damage.
 LOCKSTEP_API StoredCheckpoint verify_checkpoint(const std::string& folder);
 

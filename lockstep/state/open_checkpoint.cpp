@@ -39,13 +39,13 @@ StateTensor& tensor_in(std::map<std::string, StateTensor>& tensors, const PartIn
 
 }  // namespace
 
-StoredCheckpoint open_checkpoint(const std::string& folder, bool direct) {
+StoredCheckpoint open_checkpoint(const std::string& folder) {
   const std::string path = folder + "/" + kIndexName;
   IndexContent content = parse_index(read_index(path), path);
   StoredCheckpoint checkpoint{std::move(content.info), std::move(content.values)};
   std::map<std::string, StateTensor> tensors;
   for (const PartIndex& part : checkpoint.info.parts) {
-    const auto file = std::make_shared<const BlockFile>(folder + "/" + part.file, part.checksums, direct);
+    const auto file = std::make_shared<const BlockFile>(folder + "/" + part.file, part.checksums);
     LOCKSTEP_CHECK_DATA(file->size() == part.num_bytes, "[load] a part must be as long as the index says: file=\"",
                         file->path(), "\", bytes=", file->size(), ", bytes of the index=", part.num_bytes);
     for (const PartIndex::Piece& piece : part.pieces) {

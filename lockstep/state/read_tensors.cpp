@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -16,15 +18,18 @@
 namespace lockstep::detail {
 namespace {
 
-/// Bytes of a file that one thread reads at a time: a multiple of the block.
-constexpr int64_t kTaskBytes = 4 * kBlockBytes;
+/// Blocks that one thread reads, one after the other: the system reads ahead of it.
+constexpr size_t kRegionBlocks = 256;
+/// Blocks that are read and not yet verified.
+constexpr size_t kMostFilled = 16;
 /// Host memory for values of other devices that is used at a time, unless one tensor needs more.
 constexpr int64_t kStagedBytes = int64_t{256} << 20;
 constexpr size_t kMostReaders = 4;
 
-struct ReadTask {
+/// Blocks of a file in its order.
+struct Region {
   const BlockFile* file = nullptr;
-  std::vector<BlockFile::Range> ranges;
+  std::vector<BlockFile::WantedBlock> blocks;
 };
 
 /// Files to be read, and what is copied to other devices afterwards.
@@ -105,26 +110,15 @@ void plan_from_files(const StateTensor& from, const StatePiece& target, PendingR
   }
 }
 
-/// Divides ranges of a file at the borders of tasks.
-void add_tasks(const BlockFile* file, const std::vector<BlockFile::Range>& ranges, std::vector<ReadTask>& tasks) {
-  int64_t current = -1;
-  for (const BlockFile::Range& range : ranges) {
-    for (size_t done = 0; done < range.target.size();) {
-      const int64_t offset = range.offset + static_cast<int64_t>(done);
-      if (offset / kTaskBytes != current) {
-        current = offset / kTaskBytes;
-        tasks.push_back({file, {}});
-      }
-      const auto left = static_cast<size_t>((current + 1) * kTaskBytes - offset);
-      const size_t count = std::min(range.target.size() - done, left);
-      tasks.back().ranges.push_back({offset, range.target.subspan(done, count)});
-      done += count;
-    }
+void add_regions(const BlockFile* file, std::vector<BlockFile::WantedBlock> blocks, std::vector<Region>& regions) {
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    if (i % kRegionBlocks == 0) regions.push_back({file, {}});
+    regions.back().blocks.push_back(std::move(blocks[i]));
   }
 }
 
-std::vector<ReadTask> tasks_of(std::map<const BlockFile*, std::vector<BlockFile::Range>>& all) {
-  std::vector<ReadTask> tasks;
+std::vector<Region> regions_of(std::map<const BlockFile*, std::vector<BlockFile::Range>>& all) {
+  std::vector<Region> regions;
   for (auto& [file, ranges] : all) {
     std::stable_sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.offset < b.offset; });
     // Bytes that are wanted more than once are read again, in another pass.
@@ -137,64 +131,94 @@ std::vector<ReadTask> tasks_of(std::map<const BlockFile*, std::vector<BlockFile:
         (fits ? now : later).push_back(range);
         if (fits) position = range.offset + static_cast<int64_t>(range.target.size());
       }
-      add_tasks(file, now, tasks);
+      add_regions(file, file->blocks_of(now), regions);
       ranges = std::move(later);
     }
   }
-  return tasks;
+  return regions;
 }
 
-/// Threads take the next task each until none is left or one failed.
+/// Threads read regions; the calling thread verifies what they have read.
 class Readers {
  public:
-  explicit Readers(std::vector<ReadTask> tasks) : tasks_(std::move(tasks)) {}
+  explicit Readers(std::vector<Region> regions) : regions_(std::move(regions)) {}
 
   void run() {
-    const size_t most = std::clamp<size_t>(std::thread::hardware_concurrency(), 2, kMostReaders);
-    threads_ = std::min(most, tasks_.size());
-    std::vector<std::thread> others;
-    for (size_t i = 1; i < threads_; ++i) others.emplace_back([this] { work(); });
-    work();
-    for (std::thread& thread : others) thread.join();
+    const size_t most = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, kMostReaders);
+    num_reading_ = std::min(most, regions_.size());
+    std::vector<std::thread> threads;
+    for (size_t i = num_reading_; i > 0; --i) {
+      threads.emplace_back([this] {
+        guarded([this] { read(); });
+        const std::lock_guard lock(mutex_);
+        --num_reading_;
+        changed_.notify_all();
+      });
+    }
+    guarded([this] { verify(); });
+    for (std::thread& thread : threads) thread.join();
     if (failure_) LOCKSTEP_THROW(DataError, *failure_);
   }
 
  private:
-  void work() {
-    for (size_t i = next_++; i < tasks_.size() && !failed_; i = next_++) {
-      if (i + threads_ < tasks_.size()) announce(tasks_[i + threads_]);
-      try {
-        tasks_[i].file->read(tasks_[i].ranges);
-      } catch (const c10::Error& error) {
-        fail(error.what_without_backtrace());
-      } catch (const std::exception& error) {
-        fail(error.what());
+  struct Filled {
+    const BlockFile* file = nullptr;
+    BlockFile::FilledBlock block;
+  };
+
+  void read() {
+    for (size_t i = next_++; i < regions_.size(); i = next_++) {
+      for (const BlockFile::WantedBlock& block : regions_[i].blocks) {
+        Filled filled{regions_[i].file, regions_[i].file->fill(block)};
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return filled_.size() < kMostFilled || failure_; });
+        if (failure_) return;
+        filled_.push_back(std::move(filled));
+        changed_.notify_all();
       }
     }
   }
 
-  static void announce(const ReadTask& task) {
-    const BlockFile::Range& last = task.ranges.back();
-    const int64_t begin = task.ranges.front().offset;
-    task.file->will_need(begin, last.offset + static_cast<int64_t>(last.target.size()) - begin);
+  void verify() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [&] { return !filled_.empty() || num_reading_ == 0 || failure_; });
+      if (filled_.empty() || failure_) return;
+      const Filled filled = std::move(filled_.front());
+      filled_.pop_front();
+      changed_.notify_all();
+      lock.unlock();
+      filled.file->finish(filled.block);
+      lock.lock();
+    }
   }
 
-  void fail(const std::string& text) {
+  template <class Work>
+  void guarded(const Work& work) {
+    std::string text;
+    try {
+      return work();
+    } catch (const c10::Error& error) {
+      text = error.what_without_backtrace();
+    } catch (const std::exception& error) {
+      text = error.what();
+    }
     const std::lock_guard lock(mutex_);
     if (!failure_) failure_ = text;
-    failed_ = true;
+    changed_.notify_all();
   }
 
-  std::vector<ReadTask> tasks_;
-  size_t threads_ = 1;
+  std::vector<Region> regions_;
   std::atomic<size_t> next_ = 0;
-  std::atomic<bool> failed_ = false;
   std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Filled> filled_;
+  size_t num_reading_ = 0;
   std::optional<std::string> failure_;
 };
 
 void finish_reads(PendingReads& pending) {
-  Readers(tasks_of(pending.ranges)).run();
+  Readers(regions_of(pending.ranges)).run();
   for (auto& [target, staged] : pending.copies) target.copy_(staged);
   pending = {};
 }

@@ -232,8 +232,11 @@ int64_t CheckpointManager::restore_or_initialize() {
 void CheckpointManager::restore(int64_t step) {
   impl_->check_outside_of_run("restore");
   impl_->writer.wait();
-  impl_->writer.wait_for_removals();
-  const detail::RestoreSource source = detail::source_on_disk(*impl_->strategy, impl_->folder, step);
+  const auto own_step = static_cast<uint64_t>(step);
+  const uint8_t differs = impl_->strategy->of_first_worker(own_step) == own_step ? 0 : 1;
+  LOCKSTEP_CHECK_VALUE((impl_->any_worker ? impl_->any_worker(differs) : differs) == 0,
+                       "[CheckpointManager::restore] all workers must restore the same step: step=", step);
+  const detail::RestoreSource source = detail::source_on_disk(impl_->folder, step);
   std::string damage;
   LOCKSTEP_CHECK_DATA(detail::restore_from(impl_->checkpoint, source, damage),
                       "[CheckpointManager::restore] the checkpoint cannot be read: ", source.place, ": ", damage);
@@ -250,10 +253,7 @@ std::optional<int64_t> CheckpointManager::latest() const {
   return steps.empty() ? std::nullopt : std::optional(steps.back());
 }
 
-std::vector<int64_t> CheckpointManager::checkpoints() const {
-  impl_->writer.wait_for_removals();
-  return detail::list_checkpoints(impl_->folder);
-}
+std::vector<int64_t> CheckpointManager::checkpoints() const { return detail::list_checkpoints(impl_->folder); }
 
 bool CheckpointManager::after_step(int64_t step) {
   Impl& own = *impl_;
@@ -303,6 +303,12 @@ std::optional<CheckpointManager::Restored> CheckpointManager::last_restored() co
 void CheckpointManager::set_end_request(std::function<bool()> wants_end, std::function<bool()> needs_disk) {
   impl_->wants_end = std::move(wants_end);
   impl_->needs_disk = std::move(needs_disk);
+}
+
+bool CheckpointManager::has_saved(int64_t step) {
+  if (impl_->last_saved != step) return false;
+  wait();
+  return true;
 }
 
 bool CheckpointManager::ended_by_request() const { return impl_->is_ended_by_request; }

@@ -143,6 +143,9 @@ class LOCKSTEP_API CheckpointManager {
   void set_end_request(std::function<bool()> wants_end, std::function<bool()> needs_disk = {});
   /// Internal: whether that has ended the loop.
   bool ended_by_request() const;
+  /// Internal: whether this manager has saved the state after `step`, or restored it from the disk. Waits until it is
+  /// complete, and throws the error of the save.
+  bool has_saved(int64_t step);
   /// Internal: saves after the last step of a loop, unless it is saved, and waits.
   void finish(int64_t step);
 

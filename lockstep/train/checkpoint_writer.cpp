@@ -105,18 +105,24 @@ void CheckpointWriter::work() {
     changed_.notify_all();
     if (!is_removing_) continue;
     lock.unlock();
-    remove_old();
+    remove_hidden();
     lock.lock();
     is_removing_ = false;
     changed_.notify_all();
   }
 }
 
-void CheckpointWriter::remove_old() const {
-  const SaveOutcome removed =
-      SaveOutcome::of([&] { apply_retention(options_.folder, options_.retention, options_.token); });
+void CheckpointWriter::hide_old() const {
+  const SaveOutcome hidden = SaveOutcome::of([&] { hide_unkept(options_.folder, options_.retention); });
+  if (!hidden.is_done()) {
+    LOCKSTEP_LOG(Warn) << "[CheckpointManager] old checkpoints stay: " << hidden.text;
+  }
+}
+
+void CheckpointWriter::remove_hidden() const {
+  const SaveOutcome removed = SaveOutcome::of([&] { remove_leftovers(options_.folder, options_.token); });
   if (!removed.is_done()) {
-    LOCKSTEP_LOG(Warn) << "[CheckpointManager] old checkpoints stay: " << removed.text;
+    LOCKSTEP_LOG(Warn) << "[CheckpointManager] files of old checkpoints stay: " << removed.text;
   }
 }
 
@@ -127,8 +133,11 @@ SaveOutcome CheckpointWriter::write(const PendingSave& save, int64_t number) {
     folder.make();
     write_own_part(save, folder.path());
   });
-  SaveOutcome outcome =
-      agreement_.agree(number, mine, [&] { return SaveOutcome::of([&] { complete(save, folder.path()); }); });
+  SaveOutcome outcome = agreement_.agree(number, mine, [&] {
+    SaveOutcome completed = SaveOutcome::of([&] { complete(save, folder.path()); });
+    if (completed.is_done()) hide_old();
+    return completed;
+  });
   if (outcome.is_done()) return outcome;
   // Where a worker was lost others may still write: the next job removes the folder.
   if (outcome.kind != SaveOutcome::Kind::Lost) folder.remove();

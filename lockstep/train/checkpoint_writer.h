@@ -47,7 +47,8 @@ class LOCKSTEP_API CheckpointWriter {
   void start(PendingSave save);
   /// Waits until no save is under way: the last one is complete on the disk, or has failed.
   void wait();
-  /// Waits until checkpoints are removed that are no longer kept, which the thread does after a save is complete.
+  /// Waits until the files of checkpoints are removed that are no longer kept. All workers see from the end of a save
+  /// on that they are gone; their files take longer.
   void wait_for_removals();
   /// Whether a save has failed and nobody has taken its error.
   bool has_failed() const;
@@ -59,7 +60,8 @@ class LOCKSTEP_API CheckpointWriter {
   SaveOutcome write(const PendingSave& save, int64_t number);
   void write_own_part(const PendingSave& save, const std::string& folder) const;
   void complete(const PendingSave& save, const std::string& folder) const;
-  void remove_old() const;
+  void hide_old() const;
+  void remove_hidden() const;
   std::string part_name(int worker) const;
 
   Options options_;

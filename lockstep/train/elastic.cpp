@@ -229,7 +229,7 @@ ElasticSteps::Iterator& ElasticSteps::Iterator::operator++() {
   ++step_;
   const bool is_preempted = manager_->preempted();
   if (!is_preempted && !manager_->ended_by_request()) return *this;
-  throw LeaveView{is_preempted || manager_->latest() == view_->step, is_preempted};
+  throw LeaveView{is_preempted || manager_->has_saved(view_->step), is_preempted};
 }
 
 int train_elastic(const std::function<void(ElasticJob&)>& train) {

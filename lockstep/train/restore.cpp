@@ -93,11 +93,9 @@ std::vector<MemorySnapshot> common_snapshots(const StrategyImpl& strategy, const
 
 }  // namespace
 
-RestoreSource source_on_disk(const StrategyImpl& strategy, const std::string& folder, int64_t step) {
+RestoreSource source_on_disk(const std::string& folder, int64_t step) {
   const std::string path = folder + "/" + checkpoint_name(step);
-  // Workers of one machine read the same parts: the page cache has them for the second one.
-  const bool direct = strategy.num_workers() == 1;
-  return {step, false, path, [path, direct] { return OpenedState{open_checkpoint(path, direct).state}; }};
+  return {step, false, path, [path] { return OpenedState{open_checkpoint(path).state}; }};
 }
 
 std::vector<RestoreSource> restore_sources(const StrategyImpl& strategy, const std::string& folder,
@@ -108,7 +106,7 @@ std::vector<RestoreSource> restore_sources(const StrategyImpl& strategy, const s
                        [snapshot] { return MemorySnapshots::open(snapshot); }});
   }
   for (const int64_t step : steps_of_first_worker(strategy, folder)) {
-    sources.push_back(source_on_disk(strategy, folder, step));
+    sources.push_back(source_on_disk(folder, step));
   }
   std::stable_sort(sources.begin(), sources.end(),
                    [](const RestoreSource& left, const RestoreSource& right) { return left.step > right.step; });

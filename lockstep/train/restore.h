@@ -23,7 +23,7 @@ struct RestoreSource {
 };
 
 /// The checkpoint of this step in the folder.
-LOCKSTEP_API RestoreSource source_on_disk(const StrategyImpl& strategy, const std::string& folder, int64_t step);
+LOCKSTEP_API RestoreSource source_on_disk(const std::string& folder, int64_t step);
 /// Returns the checkpoints of the folder as the first worker sees them, and the snapshots in memory that all workers
 /// have, the newest first. `memory_folder` may be empty. All workers call it.
 LOCKSTEP_API std::vector<RestoreSource> restore_sources(const StrategyImpl& strategy, const std::string& folder,

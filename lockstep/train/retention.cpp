@@ -53,15 +53,14 @@ bool writer_is_dead(const std::string& path) {
   return time && static_cast<double>(std::time(nullptr)) - *time > kSecondsWithoutWriter;
 }
 
-/// Removes a checkpoint: it disappears at once, not file by file.
-void remove_checkpoint(const std::string& folder, int64_t step) {
-  const std::string name = checkpoint_name(step);
-  const std::string away = folder + "/." + name + ".removing";
-  if (std::rename((folder + "/" + name).c_str(), away.c_str()) != 0) {
-    LOCKSTEP_LOG(Warn) << "[CheckpointManager] cannot remove " << folder << "/" << name << ": " << system_reason();
-    return;
+/// Whether the index can be read and all parts are there.
+bool is_complete(const std::string& path) {
+  try {
+    open_checkpoint(path);
+    return true;
+  } catch (const DataError&) {
+    return false;
   }
-  remove_tree(away);
 }
 
 }  // namespace
@@ -85,14 +84,20 @@ std::vector<int64_t> steps_to_remove(std::vector<WrittenCheckpoint> written, con
   return removed;
 }
 
-void apply_retention(const std::string& folder, const Retention& retention, const std::string& token) {
-  remove_leftovers(folder, token);
+void hide_unkept(const std::string& folder, const Retention& retention) {
   std::vector<WrittenCheckpoint> written;
   for (const int64_t step : list_checkpoints(folder)) {
     const auto time = change_time(folder + "/" + checkpoint_name(step) + "/index.json");
     if (time) written.push_back({step, *time});
   }
-  for (const int64_t step : steps_to_remove(std::move(written), retention)) remove_checkpoint(folder, step);
+  for (const int64_t step : steps_to_remove(std::move(written), retention)) {
+    const std::string path = folder + "/" + checkpoint_name(step);
+    const std::string hidden = folder + "/." + checkpoint_name(step) + ".removing";
+    remove_tree(hidden);  // that of a process that was killed
+    if (std::rename(path.c_str(), hidden.c_str()) != 0) {
+      LOCKSTEP_LOG(Warn) << "[CheckpointManager] cannot remove " << path << ": " << system_reason();
+    }
+  }
 }
 
 /// Gives a complete checkpoint its name, where a kill between two renames has left none with it.
@@ -100,7 +105,7 @@ static bool is_put_back(const std::string& folder, const std::string& name) {
   if (name.find(".writing-") == std::string::npos) return false;  // one that was not kept
   const std::string to = folder + "/" + name.substr(1, checkpoint_name(0).size());
   std::error_code ignored;
-  if (!fs::exists(folder + "/" + name + "/index.json", ignored) || fs::exists(to, ignored)) return false;
+  if (fs::exists(to, ignored) || !is_complete(folder + "/" + name)) return false;
   return step_of_name(fs::path(to).filename().string()) && std::rename((folder + "/" + name).c_str(), to.c_str()) == 0;
 }
 
@@ -154,7 +159,11 @@ void make_synced_folders(const std::string& path) {
   }
   fs::create_directories(path, error);
   LOCKSTEP_CHECK_DATA(!error, "[CheckpointManager::save] cannot make the folder: folder=", path, ": ", error.message());
-  for (const fs::path& folder : missing) sync_folder(folder.parent_path().string());
+  for (const fs::path& folder : missing) {
+    // A folder above may be one that this user cannot open.
+    const std::string above = folder.parent_path().string();
+    if (::access(above.c_str(), R_OK) == 0) sync_folder(above);
+  }
 }
 
 void TemporaryFolder::make() const {

@@ -26,10 +26,11 @@ struct WrittenCheckpoint {
 /// Returns the steps that are to be removed. The one that was written last is never among them.
 LOCKSTEP_API std::vector<int64_t> steps_to_remove(std::vector<WrittenCheckpoint> written, const Retention& retention);
 
-/// Removes checkpoints that are not kept, and what writers have left that are dead; logs what it cannot remove. A
-/// folder whose name has `token` is not touched.
-LOCKSTEP_API void apply_retention(const std::string& folder, const Retention& retention, const std::string& token);
-/// Removes only what dead writers have left.
+/// Renames checkpoints that are not kept, so that they are none any more; `remove_leftovers` removes them. Logs what it
+/// cannot rename.
+LOCKSTEP_API void hide_unkept(const std::string& folder, const Retention& retention);
+/// Removes hidden checkpoints, and what writers have left that are dead; a complete one of these gets its name where
+/// there is none. Logs what it cannot remove. A folder whose name has `token` is not touched.
 LOCKSTEP_API void remove_leftovers(const std::string& folder, const std::string& token);
 
 /// Renames a folder; one that is already there is replaced and removed, and a complete one is there at any moment where

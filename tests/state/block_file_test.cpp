@@ -70,7 +70,7 @@ TEST(WriteFile, KeepsAFileThatIsThere) {
 }
 
 TEST(WriteFile, WritesAlignedMemoryFromWhereItIs) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   const int64_t size = 5 * kBlockBytes + 4096 + 77;
   const std::string bytes = numbered_bytes(static_cast<size_t>(size));
   const detail::AlignedMemory memory = detail::aligned_memory(6 * kBlockBytes);
@@ -86,8 +86,7 @@ TEST(WriteFile, WritesAlignedMemoryFromWhereItIs) {
   }
 }
 
-/// Whether the page cache is avoided.
-class BlockFileTest : public ::testing::TestWithParam<bool> {
+class BlockFileTest : public ::testing::Test {
  protected:
   void SetUp() override {
     write_bytes(path, bytes);
@@ -96,7 +95,7 @@ class BlockFileTest : public ::testing::TestWithParam<bool> {
 
   /// Reads the parts with these offsets and sizes, and compares them.
   void expect_parts(const std::vector<std::pair<int64_t, int64_t>>& parts) {
-    const BlockFile file(path, sums, GetParam());
+    const BlockFile file(path, sums);
     std::vector<std::string> read;
     std::vector<BlockFile::Range> ranges;
     for (const auto& [offset, size] : parts) read.emplace_back(static_cast<size_t>(size), '\0');
@@ -113,7 +112,7 @@ class BlockFileTest : public ::testing::TestWithParam<bool> {
   std::vector<uint32_t> sums;
 };
 
-TEST_P(BlockFileTest, ReadsParts) {
+TEST_F(BlockFileTest, ReadsParts) {
   expect_parts({{0, 3 * kBlockBytes + 100}});
   expect_parts({{5, 3}});
   expect_parts({{5, 3}, {8, 1}, {9, 0}, {kBlockBytes - 2, 5}, {2 * kBlockBytes, kBlockBytes + 100}});
@@ -130,17 +129,17 @@ TEST_P(BlockFileTest, ReadsParts) {
   expect_parts({{5, 3}, {kBlockBytes - 2, 5}});
 }
 
-TEST_P(BlockFileTest, FindsDamageOfTheBlocksThatItReads) {
+TEST_F(BlockFileTest, FindsDamageOfTheBlocksThatItReads) {
   bytes[static_cast<size_t>(kBlockBytes) + 10] ^= 1;
   write_bytes(path, bytes);
   expect_parts({{0, 100}, {2 * kBlockBytes, 100}});
   EXPECT_THAT(message_of([&] { expect_parts({{2 * kBlockBytes - 1, 1}}); }), HasSubstr("is damaged"));
-  EXPECT_THAT(message_of([&] { BlockFile(path, sums, GetParam()).verify(); }), HasSubstr("from 1048576 to 2097152"));
+  EXPECT_THAT(message_of([&] { BlockFile(path, sums).verify(); }), HasSubstr("from 1048576 to 2097152"));
 }
 
-TEST_P(BlockFileTest, RefusesAFileOfAnotherLength) {
+TEST_F(BlockFileTest, RefusesAFileOfAnotherLength) {
   write_bytes(path, bytes.substr(0, 2 * kBlockBytes));
-  EXPECT_THAT(message_of([&] { BlockFile(path, sums, GetParam()); }), HasSubstr("cut"));
+  EXPECT_THAT(message_of([&] { BlockFile(path, sums); }), HasSubstr("cut"));
   EXPECT_THROW(BlockFile(folder.path(), {}), DataError);
   EXPECT_THROW(BlockFile(folder / "absent", {}), DataError);
   const BlockFile file(path, {});
@@ -149,13 +148,11 @@ TEST_P(BlockFileTest, RefusesAFileOfAnotherLength) {
   EXPECT_THAT(message_of([&] { file.read({&range, 1}); }), HasSubstr("ends too early"));
 }
 
-TEST_P(BlockFileTest, NoticesAFileThatIsCutWhileItIsOpen) {
-  const BlockFile file(path, sums, GetParam());
+TEST_F(BlockFileTest, NoticesAFileThatIsCutWhileItIsOpen) {
+  const BlockFile file(path, sums);
   std::filesystem::resize_file(path, 100);
   EXPECT_THAT(message_of([&] { file.verify(); }), HasSubstr("ends too early"));
 }
-
-INSTANTIATE_TEST_SUITE_P(Direct, BlockFileTest, ::testing::Bool());
 
 }  // namespace
 }  // namespace lockstep::tests

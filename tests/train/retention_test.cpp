@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/state/checkpoint_folder.h"
 #include "tests/train/saved_objects.h"
 
 namespace lockstep::detail {
@@ -21,7 +22,7 @@ using namespace std::chrono_literals;
 
 void make_checkpoint(const std::string& path) {
   fs::create_directories(path);
-  std::ofstream(path + "/index.json") << "{}";
+  write_index(path, CheckpointInfo{}, State(), {.sync = false});
 }
 
 TEST(Retention, KeepsTheOnesWrittenLast) {
@@ -53,7 +54,10 @@ TEST(Retention, RemovesCheckpointsAndWhatDeadWritersLeft) {
   make_checkpoint(folder / "notes");
   const TemporaryFolder alive(folder.path(), 5, "alive-0", true);
   alive.make();
-  apply_retention(folder.path(), {.keep = 2}, "own");
+  hide_unkept(folder.path(), {.keep = 2});
+  EXPECT_THAT(list_checkpoints(folder.path()), ElementsAre(2, 3));
+  EXPECT_TRUE(fs::exists(folder / ".step_0000000001.removing"));
+  remove_leftovers(folder.path(), "own");
   EXPECT_THAT(folder.names(), ElementsAre(".step_0000000004.writing-own-0", ".step_0000000005.writing-alive-0", "notes",
                                           "step_0000000002", "step_0000000003"));
 }
@@ -66,6 +70,8 @@ TEST(Retention, CompleteCheckpointsThatAKillHasLeftWithoutTheirNameGetIt) {
   make_checkpoint(folder / ".step_0000000003.removing");
   make_checkpoint(folder / "step_0000000005");
   make_checkpoint(folder / ".step_0000000005.writing-dead-0");
+  make_checkpoint(folder / ".step_0000000006.writing-dead-0");
+  std::ofstream(folder / ".step_0000000006.writing-dead-0/index.json") << "{}";  // a power loss
   remove_leftovers(folder.path(), "own");
   EXPECT_THAT(folder.names(), ElementsAre("step_0000000004", "step_0000000005"));
   EXPECT_TRUE(fs::exists(folder / "step_0000000004/part"));

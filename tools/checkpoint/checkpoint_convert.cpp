@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <random>
 #include <unistd.h>
 
 #include <ATen/ATen.h>
@@ -154,7 +155,8 @@ Json to_folder(const CheckpointSource& source, const std::string& parent, const 
   LOCKSTEP_CHECK_DATA(!fs::exists(target), "[checkpoint convert] the checkpoint is there already: folder=\"", target,
                       "\"; choose another folder or --step");
   // Locked, so that a training that saves to the same folder does not remove it.
-  const detail::TemporaryFolder folder(parent, info.step, c10::str("convert-", ::getpid()), true);
+  const detail::TemporaryFolder folder(parent, info.step, c10::str("convert-", ::getpid(), "-", std::random_device()()),
+                                       true);
   int64_t bytes = 0;
   try {
     folder.make();

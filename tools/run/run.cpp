@@ -33,7 +33,7 @@ restarts, if there are any.
 
 The exit status is 0 if all workers ended with 0, else that of the first that failed (128 and the number of the signal that
 ended it). Of an elastic job it is 0 if those who were left ended with 0, else that of the last one that was lost. It is 75 if
-SIGTERM came to the launcher and the workers have saved. Ctrl-C, SIGTERM and SIGHUP are passed on to the workers; a second one
+SIGTERM came to the launcher and the workers have saved, or had nothing to save. Ctrl-C, SIGTERM and SIGHUP are passed on to the workers; a second one
 (SIGTERM: more than a second later) kills them. What workers have started ends with them, unless it made a session of its own
 (setsid).
 

@@ -100,7 +100,10 @@ void keep_alive(const Socket& socket) {
   constexpr int kIdleSeconds = 60;
   constexpr int kSecondsBetween = 15;
   constexpr int kUnanswered = 4;
+  constexpr unsigned kUnacknowledgedMilliseconds = 120'000;
   enable(socket, SOL_SOCKET, SO_KEEPALIVE);
+  setsockopt(socket.descriptor(), IPPROTO_TCP, TCP_USER_TIMEOUT, &kUnacknowledgedMilliseconds,
+             sizeof kUnacknowledgedMilliseconds);
   setsockopt(socket.descriptor(), IPPROTO_TCP, TCP_KEEPIDLE, &kIdleSeconds, sizeof kIdleSeconds);
   setsockopt(socket.descriptor(), IPPROTO_TCP, TCP_KEEPINTVL, &kSecondsBetween, sizeof kSecondsBetween);
   setsockopt(socket.descriptor(), IPPROTO_TCP, TCP_KEEPCNT, &kUnanswered, sizeof kUnanswered);

@@ -208,31 +208,39 @@ at::Tensor download(const Node& argument) {
   return whole;
 }
 
+/// Copies what a tensor has of the value of its storage.
+static at::Tensor copied_part(const at::Tensor& tensor, LazyStorage& storage, const Value& value) {
+  const at::Tensor all = download(*value);
+  throw_failed_checks(storage.device());
+  if (is_all_of(tensor, *value)) return all.view(tensor.sizes());
+  return all.as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset()).clone();
+}
+
 at::Tensor to_cpu(const at::Tensor& tensor) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   LazyStorage* storage = storage_of(tensor);
   if (storage == nullptr) return tensor;
   if (tensor.numel() == 0) return at::empty(tensor.sizes(), at::device(at::kCPU).dtype(tensor.dtype()));
-  const Value value = value_to_read(*storage);
-  const at::Tensor all = download(*value);
-  throw_failed_checks(storage->device());
-  if (is_all_of(tensor, *value)) return all.view(tensor.sizes());
-  return all.as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset()).clone();
+  return copied_part(tensor, *storage, value_to_read(*storage));
 }
 
 void copy_to_cpu(const at::Tensor& tensor, const at::Tensor& target) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   LazyStorage* storage = storage_of(tensor);
   const bool fits = storage != nullptr && tensor.numel() > 0 && target.device().is_cpu() && target.is_contiguous() &&
-                    target.scalar_type() == tensor.scalar_type() && target.sizes() == tensor.sizes();
-  if (fits) {
-    const Value value = value_to_read(*storage);
-    if (is_all_of(tensor, *value)) {
-      download_to(*value, target.view(value->shape));
-      return throw_failed_checks(storage->device());
-    }
+                    target.scalar_type() == tensor.scalar_type() && target.sizes() == tensor.sizes() &&
+                    !target.is_neg();
+  if (!fits) {
+    target.copy_(to_cpu(tensor));
+    return;
   }
-  target.copy_(to_cpu(tensor));
+  const Value value = value_to_read(*storage);
+  if (is_all_of(tensor, *value) && value->dtype == target.scalar_type()) {
+    download_to(*value, target.view(value->shape));
+    throw_failed_checks(storage->device());
+  } else {
+    target.copy_(copied_part(tensor, *storage, value));
+  }
 }
 
 void set_layout(const at::Tensor& tensor, LayoutPtr layout) {
