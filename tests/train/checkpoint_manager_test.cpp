@@ -84,13 +84,15 @@ TEST(CheckpointManager, RestoresWhatItHasSaved) {
 TEST(CheckpointManager, KeepsTheLastOnes) {
   const TestFolder folder;
   const Training training;
-  CheckpointManager manager(training.checkpoint, folder.path(), {.keep = 2});
-  save_steps(training, manager, {1, 2, 3, 4});
-  EXPECT_THAT(manager.checkpoints(), ElementsAre(3, 4));
+  {
+    CheckpointManager manager(training.checkpoint, folder.path(), {.keep = 2});
+    save_steps(training, manager, {1, 2, 3, 4});
+    EXPECT_THAT(manager.checkpoints(), ElementsAre(3, 4));
+    manager.restore(3);
+    EXPECT_EQ(training.value(), 3);
+    EXPECT_THAT(message_of<DataError>([&] { manager.restore(2); }), HasSubstr("step_0000000002"));
+  }
   EXPECT_THAT(folder.names(), ElementsAre("step_0000000003", "step_0000000004"));
-  manager.restore(3);
-  EXPECT_EQ(training.value(), 3);
-  EXPECT_THAT(message_of<DataError>([&] { manager.restore(2); }), HasSubstr("step_0000000002"));
 }
 
 TEST(CheckpointManager, ASecondSaveOfAStepReplacesTheFirst) {
