@@ -1,12 +1,14 @@
 #include "bench/checkpoint.h"
 
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -89,6 +91,17 @@ void forget(const std::string& path) {
   for (const auto& entry : fs::recursive_directory_iterator(path)) {
     if (entry.is_regular_file()) forget_file(entry.path().string());
   }
+}
+
+/// Waits until the files of old checkpoints are removed, which goes on behind a save.
+void wait_for_removals(const std::string& folder) {
+  const auto is_removing = [&] {
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      if (entry.path().extension() == ".removing") return true;
+    }
+    return false;
+  };
+  while (is_removing()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 int64_t size_of(const std::string& folder) {
@@ -187,6 +200,7 @@ void measure_files(CheckpointManager& manager, const CheckpointPlace& place, Che
       manager.save(kStep + repeat);
       manager.wait();
     }));
+    wait_for_removals(folder);
     forget(plain_file);
     forget(folder);
     plain_reads.push_back(time_of(1, [&] { plain_read(plain_file, bytes); }));
