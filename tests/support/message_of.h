@@ -8,7 +8,8 @@
 
 namespace lockstep::tests {
 
-/// Returns the message of the `Type` that `call` throws; fails the test if there is none.
+/// Returns the message of the `Type` that `call` throws, without the place in the sources; fails the test if there is
+/// none.
 template <class Type = DataError, class Call>
 std::string message_of(const Call& call) {
   try {

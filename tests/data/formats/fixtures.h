@@ -3,10 +3,9 @@
 #include <fstream>
 #include <string>
 
-#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/base/error.h"
+#include "tests/support/message_of.h"
 
 namespace lockstep::data::tests {
 
@@ -28,17 +27,6 @@ inline std::string from_hex(const std::string& digits) {
   return bytes;
 }
 
-/// Returns the message of the `Type` that `call` throws, without the place in the sources; fails the test if there is
-/// none.
-template <class Type = DataError, class Call>
-std::string message_of(const Call& call) {
-  try {
-    call();
-  } catch (const Type& error) {
-    return error.what_without_backtrace();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
-}
+using lockstep::tests::message_of;
 
 }  // namespace lockstep::data::tests
