@@ -56,8 +56,27 @@ CollectiveOwnerScope::CollectiveOwnerScope(const CollectiveOwner& owner)
 
 CollectiveOwnerScope::~CollectiveOwnerScope() { owner_of_thread = outer_; }
 
+int CollectiveCall::root_for(int rank) const {
+  return groups == nullptr || root < 0 ? root : groups->members(rank)[static_cast<size_t>(root)];
+}
+
+bool CollectiveCall::reads(int reader, int from, size_t index) const {
+  if (groups != nullptr && &groups->members(reader) != &groups->members(from)) return false;
+  if (readers > 0) {
+    const size_t members = groups == nullptr ? readers : groups->members(from).size();
+    const int position = groups == nullptr ? reader : groups->position(reader);
+    return index % members == static_cast<size_t>(position);
+  }
+  return root < 0 || only_root_is_read || reader == root_for(from);
+}
+
+size_t CollectiveCall::num_inputs(int rank, int num_ranks, size_t own) const {
+  if (readers == 0) return own;
+  return own / readers * (groups == nullptr ? static_cast<size_t>(num_ranks) : groups->members(rank).size());
+}
+
 uint64_t CollectiveCall::fingerprint() const {
-  uint64_t hash = mix_hash(inputs.size(), operation.data(), operation.size());
+  uint64_t hash = mix_hash(given().size(), operation.data(), operation.size());
   if (outside_changes != 0) hash = mix_hash(hash, outside_changes);
   if (!owner.kind.empty()) {
     hash = mix_hash(hash, owner.kind.data(), owner.kind.size());
@@ -66,7 +85,8 @@ uint64_t CollectiveCall::fingerprint() const {
   hash = mix_hash(hash, static_cast<uint64_t>(reduce_op) << 32 | static_cast<uint32_t>(root));
   hash = mix_hash(hash, static_cast<uint64_t>(free_dimension));
   if (payload_type != nullptr) hash = mix_hash(hash, payload_type->hash_code());
-  for (const auto& tensor : inputs) hash = mix_tensor(hash, tensor, free_dimension);
+  if (groups != nullptr) hash = mix_hash(hash, groups->hash());
+  for (const auto& tensor : given()) hash = mix_tensor(hash, tensor, free_dimension);
   return hash;
 }
 
@@ -88,14 +108,16 @@ const char* begin_description(std::ostream& out, std::string_view operation, con
 std::string CollectiveCall::describe() const {
   std::ostringstream out;
   const char* separator = begin_description(out, operation, owner, reduce_op);
-  if (!inputs.empty()) {
+  const auto tensors = given();
+  if (!tensors.empty()) {
     out << separator;
-    describe_tensor(out, inputs[0]);
+    describe_tensor(out, tensors[0]);
     separator = ", ";
   }
-  if (inputs.size() > 1) out << separator << inputs.size() << " tensors";
+  if (tensors.size() > 1) out << separator << tensors.size() << " tensors";
   if (free_dimension >= 0) out << separator << "dim " << free_dimension;
   if (root >= 0) out << separator << "root " << root;
+  if (groups != nullptr) out << (tensors.empty() && root < 0 ? separator : ", ") << "within " << *groups;
   out << ')';
   if (site) out << " at " << site;
   if (outside_changes != 0) {

@@ -11,6 +11,7 @@
 #include "lockstep/api.h"
 #include "lockstep/base/reduce_op.h"
 #include "lockstep/comm/diagnostics/call_site.h"
+#include "lockstep/comm/rank_groups.h"
 
 namespace lockstep::comm {
 
@@ -69,7 +70,7 @@ struct LOCKSTEP_API CollectiveCall {
   at::ArrayRef<at::Tensor> inputs{};
   at::ArrayRef<at::Tensor> outputs{};
   ReduceOp::Kind reduce_op = ReduceOp::Sum;
-  /// The rank that holds the result or the source, or -1.
+  /// The rank that holds the result or the source, or -1. Within groups: its position in each group.
   int root = -1;
   /// The dimension that may differ in size between ranks, or -1 where shapes must be equal.
   int64_t free_dimension = -1;
@@ -78,12 +79,29 @@ struct LOCKSTEP_API CollectiveCall {
   const std::type_info* payload_type = nullptr;
   /// Whether only the inputs of the root are read.
   bool only_root_is_read = false;
+  /// The groups whose members alone are combined; null for one group of all ranks.
+  const RankGroups* groups = nullptr;
+  /// Where it is not 0, the size of the rank's group: the member number i % `readers` alone reads input number i.
+  size_t readers = 0;
+  /// What is compared and described in place of the inputs, where `readers` is not 0.
+  at::ArrayRef<at::Tensor> divided{};
   /// Where the user called it; not compared.
   CallSite site = CallSite::current();
   /// See OutsideChangesScope.
   uint64_t outside_changes = OutsideChangesScope::current();
   /// See CollectiveOwnerScope.
   CollectiveOwner owner = CollectiveOwner::current();
+
+  /// What the user gave.
+  at::ArrayRef<at::Tensor> given() const { return readers > 0 ? divided : inputs; }
+  /// Whether the inputs of a rank are read by others.
+  bool is_read(int rank) const { return !only_root_is_read || rank == root_for(rank); }
+  /// The root of the group of a rank.
+  int root_for(int rank) const;
+  /// Whether a rank `reader` reads input number `index` of the rank `from`. `from` is read.
+  bool reads(int reader, int from, size_t index) const;
+  /// How many inputs a rank of a group of `num_ranks` has, where this rank has `own`.
+  size_t num_inputs(int rank, int num_ranks, size_t own) const;
 
   /// Hashes all that must be equal on every rank.
   uint64_t fingerprint() const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 
 #include "lockstep/comm/reduce/device_reduce.h"
 #include "lockstep/comm/reduce/reduce_kernel.h"
@@ -141,6 +142,42 @@ void ExchangeGroup::do_reduce_scatter(const at::Tensor& input, const at::Tensor&
     void* const target = output.data_ptr();
     reduce_kernel(input.scalar_type(), op, parts.size())({parts.data(), parts.size()}, {&target, 1}, output.numel());
   });
+}
+
+std::vector<at::Tensor> ExchangeGroup::do_all_to_all(at::TensorList inputs, const RowCounts& sent, RowCounts& received,
+                                                     const CommunicationOptions& options) {
+  const at::NoGradGuard no_grad;
+  const auto members = static_cast<size_t>(size());
+  std::vector<at::Tensor> parts;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    int64_t begin = 0;
+    for (const int64_t rows : sent[i]) {
+      parts.push_back(inputs[i].detach().narrow(0, begin, rows));
+      begin += rows;
+    }
+  }
+  synchronize(inputs);
+  const CollectiveCall call{
+      .operation = "all_to_all", .inputs = parts, .free_dimension = 0, .readers = members, .divided = inputs};
+  std::vector<at::Tensor> results;
+  received.assign(inputs.size(), {});
+  run_collective(call, nullptr, options, [&](const PublishedCalls& all) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      std::vector<at::Tensor> own;
+      for (const CollectiveCall* other : all.calls) {
+        own.push_back(other->inputs[i * members + static_cast<size_t>(rank())].to(inputs[i].device()));
+        received[i].push_back(own.back().size(0));
+      }
+      results.push_back(at::cat(own));
+    }
+    synchronize(inputs);
+  });
+  return results;
+}
+
+std::shared_ptr<GroupImpl> ExchangeGroup::do_within(const std::shared_ptr<GroupImpl>& self,
+                                                    std::shared_ptr<const RankGroups> groups) {
+  return make_group_within(std::static_pointer_cast<ExchangeGroup>(self), std::move(groups));
 }
 
 void ExchangeGroup::do_barrier(const CommunicationOptions& options) {

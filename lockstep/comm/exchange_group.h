@@ -46,9 +46,17 @@ class ExchangeGroup : public GroupImpl {
                                     const CommunicationOptions& options) override;
   void do_reduce_scatter(const at::Tensor& input, const at::Tensor& output, ReduceOp op,
                          const CommunicationOptions& options) override;
+  std::vector<at::Tensor> do_all_to_all(at::TensorList inputs, const RowCounts& sent, RowCounts& received,
+                                        const CommunicationOptions& options) override;
+  std::shared_ptr<GroupImpl> do_within(const std::shared_ptr<GroupImpl>& self,
+                                       std::shared_ptr<const RankGroups> groups) override;
   void do_barrier(const CommunicationOptions& options) override;
 
  protected:
+  friend class GroupWithin;
+
+  /// Whether ranks may write where the flat tensors of others say. Where they may not, `run_collective` gets none.
+  virtual bool ranks_share_memory() const { return true; }
   /// Calls `work` when all ranks have arrived with an equal call, and returns when all ranks have done their work.
   /// While it runs, a rank may read what any rank's call and flat tensors refer to, and write where the rule of the
   /// collective says.
@@ -66,6 +74,10 @@ class ExchangeGroup : public GroupImpl {
   template <typename Make>
   std::vector<at::Tensor> exchange(const CollectiveCall& call, const CommunicationOptions& options, Make make);
 };
+
+/// Makes a rank's handle of the group that it is in (group_within.cpp).
+std::shared_ptr<GroupImpl> make_group_within(std::shared_ptr<ExchangeGroup> whole,
+                                             std::shared_ptr<const RankGroups> groups);
 
 /// Returns where the part of `rank` of `size` begins in a concatenation of `bytes`. Parts begin on cache lines.
 int64_t part_begin(int64_t bytes, int rank, int size);

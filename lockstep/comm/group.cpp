@@ -8,78 +8,11 @@
 #include "lockstep/base/dtype_name.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/call_options.h"
+#include "lockstep/comm/group_checks.h"
 #include "lockstep/comm/group_impl.h"
 
 namespace lockstep::comm {
 namespace {
-
-struct Where {
-  const char* operation;
-  const GroupImpl& group;
-};
-
-std::ostream& operator<<(std::ostream& out, const Where& where) {
-  return out << " (rank " << where.group.rank() << " of " << where.group.size() << ", group " << where.group.name()
-             << ")";
-}
-
-void check_tensors(const Where& where, at::TensorList tensors) {
-  for (const auto& tensor : tensors) {
-    LOCKSTEP_CHECK_VALUE(tensor.defined(), "[", where.operation, "] every tensor must be defined", where,
-                         "; give each rank a tensor, for example zeros where it has no value");
-    LOCKSTEP_CHECK_VALUE(tensor.device().type() == tensors[0].device().type(), "[", where.operation,
-                         "] one call takes tensors of one kind of device: ", tensors[0].device(), " and ",
-                         tensor.device(), where, "; make one call for each");
-  }
-}
-
-void check_dense(const Where& where, at::TensorList tensors) {
-  for (const auto& tensor : tensors) {
-    LOCKSTEP_CHECK_IMPLEMENTED(tensor.layout() == at::kStrided, "[", where.operation,
-                               "] the tensor must be dense: layout=", tensor.layout(), where, "; call to_dense()");
-  }
-}
-
-void check_reducible(const Where& where, at::TensorList tensors, ReduceOp op) {
-  for (const auto& tensor : tensors) {
-    const auto dtype = tensor.scalar_type();
-    const bool adds = op == ReduceOp::Sum || op == ReduceOp::Mean;
-    const bool orders = op == ReduceOp::Min || op == ReduceOp::Max;
-    LOCKSTEP_CHECK_TYPE(dtype != at::kBool || op != ReduceOp::Mean || where.group.size() == 1, "[", where.operation,
-                        "] bool has no mean: op=", op, where, "; convert it to a floating-point type");
-    LOCKSTEP_CHECK_TYPE(!tensor.is_complex() || !orders, "[", where.operation,
-                        "] complex numbers have no order: op=", op, ", dtype=", dtype_name(dtype), where);
-    LOCKSTEP_CHECK_TYPE(dtype != at::kComplexHalf || adds, "[", where.operation,
-                        "] complex numbers of half precision have no product: op=", op, where,
-                        "; convert them to complex64");
-    LOCKSTEP_CHECK_IMPLEMENTED(tensor.layout() == at::kStrided || (adds && tensor.layout() == at::kSparse), "[",
-                               where.operation,
-                               "] dense tensors, or COO tensors with SUM or MEAN, can be reduced: op=", op,
-                               ", layout=", tensor.layout(), where);
-  }
-}
-
-void check_root(const Where& where, int root) {
-  LOCKSTEP_CHECK_VALUE(root >= 0 && root < where.group.size(), "[", where.operation,
-                       "] the root must be a rank of the group: root=", root, where);
-}
-
-/// Checks `dim` against every tensor and returns it counted from the front.
-int64_t check_dim(const Where& where, at::TensorList tensors, int64_t dim) {
-  int64_t wrapped = 0;
-  for (const auto& tensor : tensors) {
-    LOCKSTEP_CHECK_VALUE(tensor.dim() >= 1, "[", where.operation, "] a scalar cannot be gathered: shape=[]", where,
-                         "; give it a dimension with unsqueeze(0)");
-    LOCKSTEP_CHECK_VALUE(dim >= -tensor.dim() && dim < tensor.dim(), "[", where.operation,
-                         "] dim must be one of the tensor's dimensions: dim=", dim, ", shape=", tensor.sizes(), where);
-    const int64_t counted = dim < 0 ? dim + tensor.dim() : dim;
-    LOCKSTEP_CHECK_VALUE(&tensor == tensors.data() || counted == wrapped, "[", where.operation,
-                         "] tensors of one call must agree on the dimension: dim=", dim, where,
-                         "; use a dim that counts from the front");
-    wrapped = counted;
-  }
-  return wrapped;
-}
 
 bool is_integer(const at::Tensor& tensor) { return at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true); }
 
@@ -133,17 +66,6 @@ void check_in_place_mean(const Where& where, at::TensorList tensors, ReduceOp op
 }
 
 bool is_sparse(const at::Tensor& tensor) { return tensor.layout() == at::kSparse; }
-
-void check_implementation(const Where& where, at::TensorList tensors, const CommunicationOptions& options) {
-  options.validate();
-  if (options.implementation != CommunicationImplementation::Nccl || tensors.empty()) return;
-  LOCKSTEP_CHECK_VALUE(tensors[0].is_cuda(), "[", where.operation,
-                       "] NCCL works on GPUs only: implementation=NCCL, device=", tensors[0].device(), where,
-                       "; use AUTO or RING");
-  LOCKSTEP_CHECK_IMPLEMENTED(where.group.size() == 1 || where.group.uses_nccl(), "[", where.operation,
-                             "] NCCL is not the engine of this group: implementation=NCCL", where,
-                             "; use AUTO, or give NCCL to MultiWorkerMirroredStrategy");
-}
 
 /// Reduces dense tensors on all ranks, pack by pack.
 void reduce_in_packs(GroupImpl& group, at::TensorList inputs, at::TensorList outputs, ReduceOp op,
@@ -213,7 +135,7 @@ std::vector<at::Tensor> Group::all_reduce(at::TensorList tensors, ReduceOp op,
   check_reducible(where, tensors, op);
   const bool sparse = std::any_of(tensors.begin(), tensors.end(), is_sparse);
   const auto inputs = as_means(tensors, op);
-  if (size() == 1) return copies_of(inputs);
+  if (impl_->is_alone()) return copies_of(inputs);
   return sparse ? reduce_mixed(*impl_, inputs, op, options) : reduce_dense(*impl_, inputs, op, options);
 }
 
@@ -227,7 +149,7 @@ void Group::all_reduce_(at::TensorList tensors, ReduceOp op, const Communication
   check_implementation(where, tensors, options);
   check_reducible(where, tensors, op);
   check_in_place_mean(where, tensors, op);
-  if (size() == 1) return;
+  if (impl_->is_alone()) return;
   if (std::any_of(tensors.begin(), tensors.end(), is_sparse)) {
     const at::NoGradGuard no_grad;
     const auto results = reduce_mixed(*impl_, tensors, op, options);
@@ -247,7 +169,7 @@ std::vector<at::Tensor> Group::reduce(at::TensorList tensors, int root, ReduceOp
   check_dense(where, tensors);
   check_reducible(where, tensors, op);
   const auto inputs = as_means(tensors, op);
-  if (size() == 1) return copies_of(inputs);
+  if (impl_->is_alone()) return copies_of(inputs);
   const auto outputs = rank() == root ? empty_as(inputs) : std::vector<at::Tensor>();
   reduce_to_root(*impl_, inputs, outputs, op, root, options);
   return outputs;
@@ -265,7 +187,7 @@ void Group::reduce_(at::TensorList tensors, int root, ReduceOp op, const Communi
   check_dense(where, tensors);
   check_reducible(where, tensors, op);
   check_in_place_mean(where, tensors, op);
-  if (size() == 1) return;
+  if (impl_->is_alone()) return;
   const bool gets = rank() == root;
   reduce_to_root(*impl_, tensors, gets ? tensors : at::TensorList(), op, root, options);
   if (gets) mark_changed(tensors);
@@ -277,7 +199,7 @@ std::vector<at::Tensor> Group::broadcast(at::TensorList tensors, int root, const
   check_tensors(where, tensors);
   check_implementation(where, tensors, options);
   check_dense(where, tensors);
-  if (size() == 1) return copies_of(tensors);
+  if (impl_->is_alone()) return copies_of(tensors);
   auto outputs = empty_as(tensors);
   write_results(tensors, outputs, options,
                 [&](at::TensorList from, at::TensorList to) { impl_->do_broadcast(from, to, root, options); });
@@ -294,7 +216,7 @@ void Group::broadcast_(at::TensorList tensors, int root, const CommunicationOpti
   check_tensors(where, tensors);
   check_implementation(where, tensors, options);
   check_dense(where, tensors);
-  if (size() == 1) return;
+  if (impl_->is_alone()) return;
   write_results(tensors, tensors, options,
                 [&](at::TensorList from, at::TensorList to) { impl_->do_broadcast(from, to, root, options); });
 }
@@ -306,7 +228,7 @@ std::vector<at::Tensor> Group::all_gather(at::TensorList tensors, int64_t dim,
   check_implementation(where, tensors, options);
   check_dense(where, tensors);
   dim = check_dim(where, tensors, dim);
-  if (size() == 1) return copies_of(tensors);
+  if (impl_->is_alone()) return copies_of(tensors);
   return make_results(tensors, options, [&](at::TensorList from) { return impl_->do_all_gather(from, dim, options); });
 }
 
@@ -322,7 +244,7 @@ std::vector<at::Tensor> Group::gather(at::TensorList tensors, int64_t dim, int r
   check_implementation(where, tensors, options);
   check_dense(where, tensors);
   dim = check_dim(where, tensors, dim);
-  if (size() == 1) return copies_of(tensors);
+  if (impl_->is_alone()) return copies_of(tensors);
   return make_results(tensors, options,
                       [&](at::TensorList from) { return impl_->do_gather(from, dim, root, options); });
 }
@@ -339,7 +261,7 @@ at::Tensor Group::reduce_scatter(const at::Tensor& tensor, ReduceOp op, const Co
   check_reducible(where, list_of(tensor), op);
   LOCKSTEP_CHECK_VALUE(tensor.dim() >= 1, "[reduce_scatter] a scalar has no rows to share: shape=[]", where);
   const auto input = as_means(list_of(tensor), op)[0];
-  if (size() == 1) return copies_of(list_of(input))[0];
+  if (impl_->is_alone()) return copies_of(list_of(input))[0];
   auto sizes = input.sizes().vec();
   sizes[0] = row_share(input.size(0), rank(), size()).count;
   auto output = at::empty(sizes, input.options().requires_grad(false));
@@ -348,9 +270,39 @@ at::Tensor Group::reduce_scatter(const at::Tensor& tensor, ReduceOp op, const Co
   return output;
 }
 
+std::vector<at::Tensor> Group::all_to_all(at::TensorList tensors, at::IntArrayRef split_sizes,
+                                          const CommunicationOptions& options, RowCounts* received) const {
+  const Where where{"all_to_all", *impl_};
+  check_tensors(where, tensors);
+  check_implementation(where, tensors, options);
+  check_dense(where, tensors);
+  const RowCounts sent = rows_to_send(where, tensors, split_sizes);
+  if (impl_->is_alone()) {
+    if (received != nullptr) *received = sent;
+    return copies_of(tensors);
+  }
+  RowCounts counts;
+  auto results = make_results(tensors, options,
+                              [&](at::TensorList from) { return impl_->do_all_to_all(from, sent, counts, options); });
+  if (received != nullptr) *received = std::move(counts);
+  return results;
+}
+
+at::Tensor Group::all_to_all(const at::Tensor& tensor, at::IntArrayRef split_sizes,
+                             const CommunicationOptions& options) const {
+  return only(all_to_all(list_of(tensor), split_sizes, options));
+}
+
+Group Group::within(const RankGroups& groups) const {
+  LOCKSTEP_CHECK_VALUE(groups.num_ranks() == size(), "[within] each replica must be in exactly one group: ",
+                       groups.num_ranks() < size() ? "missing=" : "unknown=", std::min(groups.num_ranks(), size()),
+                       ", replicas=", size(), ", groups=", groups, "; give the replicas from 0 to ", size() - 1);
+  return Group(impl_->do_within(impl_, std::make_shared<const RankGroups>(groups)));
+}
+
 void Group::barrier(const CommunicationOptions& options) const {
   options.validate();
-  if (size() > 1) impl_->do_barrier(options);
+  if (!impl_->is_alone()) impl_->do_barrier(options);
 }
 
 }  // namespace lockstep::comm

@@ -9,6 +9,7 @@
 #include "lockstep/api.h"
 #include "lockstep/base/reduce_op.h"
 #include "lockstep/comm/options.h"
+#include "lockstep/comm/rank_groups.h"
 
 namespace lockstep::comm {
 
@@ -74,8 +75,27 @@ class LOCKSTEP_API Group {
   at::Tensor reduce_scatter(const at::Tensor& tensor, ReduceOp op = ReduceOp::Sum,
                             const CommunicationOptions& options = {}) const;
 
+  /// Divides the rows of each tensor among the ranks; rank r gets the r-th parts of all ranks, concatenated in rank
+  /// order. Parts have `split_sizes[r]` rows, the same for every tensor of the call; without split sizes they are
+  /// equal, and ValueError where the rows are no multiple of the number of ranks. Ranks may have different numbers of
+  /// rows and split sizes. `received`, where it is given, is filled with the rows that each rank has sent of each
+  /// tensor.
+  std::vector<at::Tensor> all_to_all(at::TensorList tensors, at::IntArrayRef split_sizes = {},
+                                     const CommunicationOptions& options = {}, RowCounts* received = nullptr) const;
+  at::Tensor all_to_all(const at::Tensor& tensor, at::IntArrayRef split_sizes = {},
+                        const CommunicationOptions& options = {}) const;
+
+  /// Returns a handle whose collectives combine the members of this rank's group alone: rank and size are those within
+  /// the group, and results the bits of a group of these ranks. All ranks of all groups make the same calls, with the
+  /// same `groups`; sizes of the tensors are equal in all groups where a collective needs equal sizes. Neither NCCL nor
+  /// a user's CrossDeviceOps carries them. ValueError unless `groups` has all ranks.
+  Group within(const RankGroups& groups) const;
+
   /// Returns when every rank has called it.
   void barrier(const CommunicationOptions& options = {}) const;
+
+  /// Internal: what carries the collectives.
+  const std::shared_ptr<GroupImpl>& impl() const { return impl_; }
 
  private:
   std::shared_ptr<GroupImpl> impl_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -7,13 +8,14 @@
 
 #include "lockstep/base/reduce_op.h"
 #include "lockstep/comm/options.h"
+#include "lockstep/comm/rank_groups.h"
 
 namespace lockstep::comm {
 
 /// What an engine implements: the collectives of one rank, on arguments that Group has checked.
 ///
-/// Groups of one rank never get here. `outputs` have the shapes and dtypes of `inputs` and may be the same tensors;
-/// nothing else overlaps. A list holds dense tensors, or sparse ones where a method says so.
+/// Where a rank `is_alone`, no call gets here. `outputs` have the shapes and dtypes of `inputs` and may be the same
+/// tensors; nothing else overlaps. A list holds dense tensors, or sparse ones where a method says so.
 class GroupImpl {
  public:
   virtual ~GroupImpl() = default;
@@ -21,6 +23,8 @@ class GroupImpl {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual const std::string& name() const = 0;
+  /// Whether no other rank takes part in the calls.
+  virtual bool is_alone() const { return size() == 1; }
   /// Whether NCCL carries tensors of GPUs.
   virtual bool uses_nccl() const { return false; }
 
@@ -42,6 +46,13 @@ class GroupImpl {
   /// `output` is the rank's share of the rows of `input`.
   virtual void do_reduce_scatter(const at::Tensor& input, const at::Tensor& output, ReduceOp op,
                                  const CommunicationOptions& options) = 0;
+  /// Sends `sent[i][r]` rows of input number i to rank r, in the order of the rows; returns what the ranks have sent to
+  /// this one, concatenated in rank order, and fills `received[i][r]` with how many rows rank r has sent.
+  virtual std::vector<at::Tensor> do_all_to_all(at::TensorList inputs, const RowCounts& sent, RowCounts& received,
+                                                const CommunicationOptions& options) = 0;
+  /// Returns this rank's handle of the group that it is in. `self` is this object.
+  virtual std::shared_ptr<GroupImpl> do_within(const std::shared_ptr<GroupImpl>& self,
+                                               std::shared_ptr<const RankGroups> groups) = 0;
   virtual void do_barrier(const CommunicationOptions& options) = 0;
 };
 

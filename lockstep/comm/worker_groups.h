@@ -34,6 +34,8 @@ class LOCKSTEP_API WorkerGroups {
   /// The rendezvous of the ranks in shared memory, for callers that publish more than tensors; null where the workers
   /// share no memory.
   virtual SharedRendezvous* shared_rendezvous() const { return nullptr; }
+  /// How many bytes the local ranks have sent to other workers by messages.
+  virtual uint64_t bytes_sent() const { return 0; }
   /// The last collectives of the local ranks.
   virtual const Recorder& recorder() const = 0;
 

@@ -93,7 +93,7 @@ std::vector<std::vector<at::Tensor>> between_workers(int num_workers, int ranks_
 }
 
 TEST(ReduceDevicesTest, HasTheBitsOfOneProcess) {
-  for (const auto& [workers, ranks] : {std::pair{2, 1}, {3, 1}, {2, 2}, {3, 2}, {2, 3}}) {
+  for (const auto& [workers, ranks] : {std::pair{2, 1}, {3, 1}, {2, 2}, {3, 2}, {2, 3}, {2, 4}}) {
     for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Min, ReduceOp::Max, ReduceOp::Product}) {
       SCOPED_TRACE(c10::str(workers, " workers, ", ranks, " ranks each, ", op));
       const auto wanted = in_one_process(workers * ranks, op);

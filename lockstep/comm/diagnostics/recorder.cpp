@@ -119,16 +119,16 @@ void Recorder::begin(int rank, uint64_t sequence, const CollectiveCall& call) {
   entry.operation.store(call.operation.data(), kRelease);
   entry.operation_size.store(call.operation.size(), kRelease);
   Fields fields{static_cast<uint8_t>(Record::State::Arrived), static_cast<uint8_t>(call.reduce_op),
-                static_cast<int8_t>(at::ScalarType::Undefined), 0, static_cast<uint32_t>(call.inputs.size())};
-  if (!call.inputs.empty() && call.inputs[0].defined()) {
-    const auto& first = call.inputs[0];
+                static_cast<int8_t>(at::ScalarType::Undefined), 0, static_cast<uint32_t>(call.given().size())};
+  if (!call.given().empty() && call.given()[0].defined()) {
+    const auto& first = call.given()[0];
     const auto sizes = first.sizes();
     fields.dtype = static_cast<int8_t>(first.scalar_type());
     fields.dims = static_cast<uint8_t>(std::min<size_t>(sizes.size(), kMaxDims + 1));
     for (size_t d = 0; d < std::min(sizes.size(), kMaxDims); ++d) entry.shape[d].store(sizes[d], kRelease);
   }
   entry.fields.store(pack(fields), kRelease);
-  entry.bytes.store(total_bytes(call.inputs), kRelease);
+  entry.bytes.store(total_bytes(call.given()), kRelease);
   entry.start.store(now(), kRelease);
   entry.end.store(0, kRelease);
   entry.file.store(call.site.file, kRelease);

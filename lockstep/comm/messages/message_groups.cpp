@@ -12,47 +12,15 @@
 #include "lockstep/comm/diagnostics/dump.h"
 #include "lockstep/comm/diagnostics/worker_error.h"
 #include "lockstep/comm/exchange_group.h"
+#include "lockstep/comm/messages/exchange_tensors.h"
 #include "lockstep/comm/messages/peer_exchange.h"
 #include "lockstep/comm/messages/reduce_devices.h"
 #include "lockstep/comm/messages/reduce_messages.h"
 #include "lockstep/comm/reduce/device_reduce.h"
-#include "lockstep/comm/reduce/tensor_parts.h"
 #include "lockstep/comm/rendezvous.h"
 
 namespace lockstep::comm {
 namespace {
-
-/// The sizes of one tensor, as they are sent.
-struct Sizes {
-  int64_t of[kMaxDims] = {};
-};
-
-/// The tensors of the ranks of one local number, by worker.
-struct Received {
-  std::vector<std::vector<at::Tensor>> of_worker;
-};
-
-/// Returns the parts of a list of tensors: dense, contiguous, on the CPU. Sparse ones are indices and values.
-std::vector<at::Tensor> parts_of(at::TensorList tensors) {
-  std::vector<at::Tensor> parts;
-  const auto add = [&](const at::Tensor& part) {
-    LOCKSTEP_CHECK_VALUE(part.dim() <= kMaxDims, "[exchange] tensors of up to ", kMaxDims,
-                         " dimensions can be sent: dim=", part.dim());
-    parts.push_back(part.detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous());
-  };
-  for (const at::Tensor& tensor : tensors) for_each_part(tensor, add);
-  return parts;
-}
-
-/// Assembles a list like `like` from its parts.
-std::vector<at::Tensor> assemble(const std::vector<at::Tensor>& parts, at::TensorList like) {
-  std::vector<at::Tensor> tensors;
-  auto next = parts.begin();
-  for (const at::Tensor& tensor : like) {
-    tensors.push_back(from_parts(tensor, [&](const at::Tensor&) { return *next++; }));
-  }
-  return tensors;
-}
 
 class MessageGroup final : public ExchangeGroup {
  public:
@@ -73,6 +41,8 @@ class MessageGroup final : public ExchangeGroup {
   }
 
  protected:
+  bool ranks_share_memory() const override { return false; }
+
   void reduce_on_cpu(const CollectiveCall& call, const FlatTensors& flat,
                      const CommunicationOptions& options) override {
     CollectiveCall mine = call;
@@ -113,16 +83,16 @@ class MessageGroup final : public ExchangeGroup {
   void run_collective(const CollectiveCall& call, const FlatTensors* flat, const CommunicationOptions& options,
                       c10::function_ref<void(const PublishedCalls&)> work) override {
     LOCKSTEP_ASSERT(flat == nullptr, "reductions override reduce_on_cpu");
-    Received received;
+    ReceivedTensors received;
     failing_the_job(call, [&] {
       run_together(call, options, [&](LocalCalls) {
         peers_.begin(call, options);
-        received = exchange_tensors(call);
+        received = exchange_tensors(peers_, call);
       });
       CollectiveCall shared{.operation = call.operation,
                             .reduce_op = call.reduce_op,
                             .payload = &received,
-                            .payload_type = &typeid(Received)};
+                            .payload_type = &typeid(ReceivedTensors)};
       run_together(shared, options, [&](LocalCalls calls) { use_all(call, calls, work); });
     });
   }
@@ -198,68 +168,6 @@ class MessageGroup final : public ExchangeGroup {
     return results;
   }
 
-  int peer_rank(int worker) const { return team_->rank_of(worker, peers_.local()); }
-  bool is_read(const CollectiveCall& call, int worker) const {
-    return !call.only_root_is_read || call.root == peer_rank(worker);
-  }
-  bool reads(const CollectiveCall& call, int worker) const {
-    return call.root < 0 || call.only_root_is_read || call.root / team_->ranks_per_worker == worker;
-  }
-
-  Received exchange_tensors(const CollectiveCall& call) {
-    const auto mine = parts_of(call.inputs);
-    const auto num_workers = static_cast<size_t>(team_->num_workers());
-    std::vector<Sizes> own_sizes(mine.size());
-    for (size_t i = 0; i < mine.size(); ++i) std::copy(mine[i].sizes().begin(), mine[i].sizes().end(), own_sizes[i].of);
-    std::vector<std::vector<Sizes>> sizes(num_workers, own_sizes);
-    std::vector<Outgoing> outgoing;
-    std::vector<Incoming> incoming;
-    for_each_message(
-        call,
-        [&](int to) {
-          outgoing.push_back({to, own_sizes.data(), mine.size() * sizeof(Sizes)});
-        },
-        [&](int from) {
-          incoming.push_back({from, sizes[static_cast<size_t>(from)].data(), mine.size() * sizeof(Sizes)});
-        });
-    peers_.exchange(outgoing, incoming);
-    outgoing.clear();
-    incoming.clear();
-    Received received{std::vector<std::vector<at::Tensor>>(num_workers)};
-    for_each_message(
-        call,
-        [&](int to) {
-          for (const at::Tensor& part : mine) outgoing.push_back({to, part.data_ptr(), part.nbytes()});
-        },
-        [&](int from) {
-          auto& theirs = received.of_worker[static_cast<size_t>(from)];
-          for (size_t i = 0; i < mine.size(); ++i) {
-            const at::IntArrayRef shape(sizes[static_cast<size_t>(from)][i].of, static_cast<size_t>(mine[i].dim()));
-            theirs.push_back(at::empty(shape, mine[i].options()));
-            incoming.push_back({from, theirs.back().data_ptr(), theirs.back().nbytes()});
-          }
-        });
-    peers_.exchange(outgoing, incoming);
-    for (size_t worker = 0; worker < num_workers; ++worker) {
-      auto& theirs = received.of_worker[worker];
-      if (static_cast<int>(worker) == team_->worker()) {
-        theirs = call.inputs.vec();
-      } else if (!theirs.empty()) {
-        theirs = assemble(theirs, call.inputs);
-      }
-    }
-    return received;
-  }
-
-  template <typename Send, typename Receive>
-  void for_each_message(const CollectiveCall& call, Send send, Receive receive) const {
-    for (int worker = 0; worker < team_->num_workers(); ++worker) {
-      if (worker == team_->worker()) continue;
-      if (is_read(call, team_->worker()) && reads(call, worker)) send(worker);
-      if (is_read(call, worker) && reads(call, team_->worker())) receive(worker);
-    }
-  }
-
   /// Calls `work` with the calls of all ranks, assembled from what the local ranks have received.
   void use_all(const CollectiveCall& call, std::span<const CollectiveCall* const> shared,
                c10::function_ref<void(const PublishedCalls&)> work) {
@@ -268,7 +176,7 @@ class MessageGroup final : public ExchangeGroup {
     for (int rank = 0; rank < size(); ++rank) {
       CollectiveCall& other = calls[static_cast<size_t>(rank)];
       const auto& of_peers =
-          *static_cast<const Received*>(shared[static_cast<size_t>(rank % team_->ranks_per_worker)]->payload);
+          *static_cast<const ReceivedTensors*>(shared[static_cast<size_t>(rank % team_->ranks_per_worker)]->payload);
       other.inputs = of_peers.of_worker[static_cast<size_t>(rank / team_->ranks_per_worker)];
       pointers.push_back(&other);
     }
@@ -308,6 +216,7 @@ class MessageGroups final : public WorkerGroups {
     if (team_->job->failure() != nullptr) abort();
   }
   void leave(int local, std::exception_ptr cause) override { rendezvous_->leave(local, std::move(cause)); }
+  uint64_t bytes_sent() const override { return team_->bytes_sent->load(); }
   const Recorder& recorder() const override { return rendezvous_->recorder(); }
 
  private:

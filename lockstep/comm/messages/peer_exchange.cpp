@@ -65,6 +65,7 @@ void PeerExchange::exchange_on_devices(std::span<const Outgoing> outgoing, std::
 void PeerExchange::exchange_by(Transport& transport, std::span<const Outgoing> outgoing,
                                std::span<const Incoming> incoming) {
   if (outgoing.empty() && incoming.empty()) return;
+  for (const Outgoing& message : outgoing) team_->bytes_sent->fetch_add(message.bytes, std::memory_order_relaxed);
   try {
     transport.exchange(local_, outgoing, incoming, limit_);
   } catch (const c10::Error& error) {

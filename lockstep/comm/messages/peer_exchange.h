@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -25,6 +26,7 @@ struct MessageTeam {
   int ranks_per_worker = 1;
   std::chrono::milliseconds timeout{};
   uint64_t run = 0;
+  std::shared_ptr<std::atomic<uint64_t>> bytes_sent = std::make_shared<std::atomic<uint64_t>>(0);
 
   int worker() const { return job->worker(); }
   int num_workers() const { return job->num_workers(); }

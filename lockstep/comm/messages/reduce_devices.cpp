@@ -33,8 +33,10 @@ class FlatReduction {
  public:
   FlatReduction(PeerExchange& peers, const CollectiveCall& call, std::vector<at::Tensor> local)
       : peers_(peers), team_(peers.team()), call_(call), local_(std::move(local)), own_(local_[peers.local()]) {
-    const auto dtype = own_.scalar_type();
-    sends_sums_ = std::has_single_bit(local_.size()) && dtype != at::kHalf && dtype != at::kBFloat16;
+    const bool is_narrow = own_.scalar_type() == at::kHalf || own_.scalar_type() == at::kBFloat16;
+    // Sums of narrow numbers are sent as floats, before they are rounded; two narrow numbers take as much.
+    sends_sums_ = std::has_single_bit(local_.size()) && (!is_narrow || local_.size() > 2);
+    widens_ = sends_sums_ && is_narrow;
   }
 
   at::Tensor run() {
@@ -52,6 +54,7 @@ class FlatReduction {
     std::vector<at::Tensor> values;
     for (const at::Tensor& flat : local_) {
       values.push_back(part_of(flat, team_.rank_of(worker, peers_.local()), team_.num_ranks()).to(own_.device()));
+      if (widens_) values.back() = values.back().to(at::kFloat);
     }
     if (!sends_sums_) return values;
     const ReduceOp op = call_.reduce_op == ReduceOp::Mean ? ReduceOp::Sum : call_.reduce_op;
@@ -107,6 +110,7 @@ class FlatReduction {
   std::vector<at::Tensor> local_;
   at::Tensor own_;
   bool sends_sums_ = false;
+  bool widens_ = false;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <vector>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/div.h>
@@ -12,6 +13,7 @@
 #include <c10/util/SmallVector.h>
 
 #include "lockstep/comm/exchange_group.h"
+#include "lockstep/comm/reduce/narrow_float.h"
 #include "lockstep/comm/reduce/reduce_kernel.h"
 
 namespace lockstep::comm {
@@ -37,20 +39,12 @@ Ranges ranges_between(const FlatTensors& flat, int64_t begin, int64_t end) {
   return ranges;
 }
 
-/// The bytes that a range takes in the staging buffer, where every range begins on a cache line.
-int64_t room(const Range& range) {
-  return (range.bytes + FlatTensors::kAlignment - 1) / FlatTensors::kAlignment * FlatTensors::kAlignment;
-}
-
-int64_t room(const Ranges& ranges) {
-  int64_t bytes = 0;
-  for (const Range& range : ranges) bytes += room(range);
-  return bytes;
-}
-
 bool is_narrow(at::ScalarType dtype) {
   return dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kComplexHalf;
 }
+
+/// So many numbers are widened at a time.
+constexpr int64_t kBlock = 2048;
 
 /// Divides as the kernels do: a quotient, and complex numbers part by part.
 void divide(char* data, int64_t bytes, at::ScalarType dtype, int divisor) {
@@ -58,6 +52,51 @@ void divide(char* data, int64_t bytes, at::ScalarType dtype, int divisor) {
   at::Tensor values = at::from_blob(data, {bytes / static_cast<int64_t>(c10::elementSize(dtype))}, dtype);
   if (values.is_complex()) values = at::view_as_real(values);
   values.div_(at::full({}, divisor, values.options()));
+}
+
+void widen_numbers(at::ScalarType dtype, const uint16_t* from, float* to, int64_t count) {
+  const bool is_brain = dtype == at::kBFloat16;
+  for (int64_t i = 0; i < count; ++i) to[i] = is_brain ? bfloat16_to_float(from[i]) : half_to_float(from[i]);
+}
+
+void narrow_numbers(at::ScalarType dtype, const float* from, uint16_t* to, int64_t count) {
+  const bool is_brain = dtype == at::kBFloat16;
+  for (int64_t i = 0; i < count; ++i) to[i] = is_brain ? float_to_bfloat16(from[i]) : float_to_half(from[i]);
+}
+
+/// Bytes of a narrow number; complex ones are two of them.
+constexpr int64_t kNarrowBytes = 2;
+
+/// Combines narrow numbers in the order of the kernels, and leaves the result in floats.
+void sum_widened(at::ScalarType dtype, ReduceOp op, std::span<const void* const> inputs, float* sums, int64_t count) {
+  std::vector<float> wide(inputs.size() * kBlock);
+  std::vector<const void*> blocks;
+  for (size_t i = 0; i < inputs.size(); ++i) blocks.push_back(wide.data() + i * kBlock);
+  const ReduceKernel kernel = reduce_kernel(at::kFloat, op, inputs.size());
+  for (int64_t at = 0; at < count; at += kBlock) {
+    const int64_t length = std::min(kBlock, count - at);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      widen_numbers(dtype, static_cast<const uint16_t*>(inputs[i]) + at, wide.data() + i * kBlock, length);
+    }
+    void* const target = sums + at;
+    kernel(blocks, {&target, 1}, length);
+  }
+}
+
+/// Combines such sums, divides, and rounds once.
+void sum_and_round(at::ScalarType dtype, ReduceOp op, std::span<const void* const> sums, float divisor,
+                   std::span<void* const> targets, int64_t count) {
+  std::vector<float> wide(kBlock);
+  void* const block = wide.data();
+  std::vector<const void*> inputs(sums.size());
+  const ReduceKernel kernel = reduce_kernel(at::kFloat, op, sums.size());
+  for (int64_t at = 0; at < count; at += kBlock) {
+    const int64_t length = std::min(kBlock, count - at);
+    for (size_t i = 0; i < sums.size(); ++i) inputs[i] = static_cast<const float*>(sums[i]) + at;
+    kernel(inputs, {&block, 1}, length);
+    for (int64_t i = 0; i < length; ++i) wide[static_cast<size_t>(i)] /= divisor;
+    for (void* target : targets) narrow_numbers(dtype, wide.data(), static_cast<uint16_t*>(target) + at, length);
+  }
 }
 
 class Reduction {
@@ -72,8 +111,11 @@ class Reduction {
       ranges_[static_cast<size_t>(worker)] = ranges_between(*flats[0], part_begin(bytes, part, team_.num_ranks()),
                                                             part_begin(bytes, part + 1, team_.num_ranks()));
     }
+    // Sums of narrow numbers are sent as floats, before they are rounded; two narrow numbers take as much.
     sends_sums_ = std::has_single_bit(flats.size());
-    for (const auto& piece : flats[0]->pieces()) sends_sums_ = sends_sums_ && !is_narrow(piece.dtype);
+    for (const auto& piece : flats[0]->pieces()) {
+      sends_sums_ = sends_sums_ && (!is_narrow(piece.dtype) || flats.size() > 2);
+    }
   }
 
   void run() {
@@ -88,6 +130,21 @@ class Reduction {
   bool alone() const { return flats_.size() == 1; }
   /// How many values of each element a worker sends: one sum, or those of all its ranks.
   int64_t values_each() const { return sends_sums_ ? 1 : static_cast<int64_t>(flats_.size()); }
+
+  at::ScalarType dtype_of(const Range& range) const { return flats_[0]->pieces()[range.piece].dtype; }
+  /// Whether the sum of a range is sent as floats of twice its width.
+  bool widens(const Range& range) const { return sends_sums_ && is_narrow(dtype_of(range)); }
+  int64_t sent_bytes(const Range& range) const { return widens(range) ? 2 * range.bytes : range.bytes; }
+
+  /// The bytes that a range takes in the staging buffer, where every range begins on a cache line.
+  int64_t room(const Range& range) const {
+    return (sent_bytes(range) + FlatTensors::kAlignment - 1) / FlatTensors::kAlignment * FlatTensors::kAlignment;
+  }
+  int64_t room(const Ranges& ranges) const {
+    int64_t bytes = 0;
+    for (const Range& range : ranges) bytes += room(range);
+    return bytes;
+  }
 
   /// The staging buffer holds: what each peer sends of this rank's part; this rank's part of the result, where no local
   /// rank gets it; this worker's sums of every part, unless it has one rank only.
@@ -110,13 +167,17 @@ class Reduction {
   /// is one.
   const char* local_sum(const Range& range) {
     if (alone()) return flats_[0]->pieces()[range.piece].input + range.from;
-    const auto dtype = flats_[0]->pieces()[range.piece].dtype;
+    const auto dtype = dtype_of(range);
     c10::SmallVector<const void*, 16> inputs;
     for (const FlatTensors* flat : flats_) inputs.push_back(flat->pieces()[range.piece].input + range.from);
     char* const sum = sums_;
     sums_ += room(range);
     void* const target = sum;
     const ReduceOp op = call_.reduce_op == ReduceOp::Mean ? ReduceOp::Sum : call_.reduce_op;
+    if (widens(range)) {
+      sum_widened(dtype, op, inputs, reinterpret_cast<float*>(sum), range.bytes / kNarrowBytes);
+      return sum;
+    }
     reduce_kernel(dtype, op, inputs.size())({inputs.data(), inputs.size()}, {&target, 1},
                                             range.bytes / static_cast<int64_t>(c10::elementSize(dtype)));
     return sum;
@@ -128,7 +189,7 @@ class Reduction {
     for (int worker = 0; worker < team_.num_workers(); ++worker) {
       if (worker == team_.worker()) continue;
       for (const Range& range : ranges_[static_cast<size_t>(worker)]) {
-        const auto bytes = static_cast<size_t>(range.bytes);
+        const auto bytes = static_cast<size_t>(sent_bytes(range));
         if (sends_sums_) {
           outgoing.push_back({worker, local_sum(range), bytes});
           continue;
@@ -140,7 +201,7 @@ class Reduction {
       char* to = received_[static_cast<size_t>(worker)];
       for (const Range& range : own_ranges()) {
         for (int64_t v = 0; v < values_each(); ++v, to += room(range)) {
-          incoming.push_back({worker, to, static_cast<size_t>(range.bytes)});
+          incoming.push_back({worker, to, static_cast<size_t>(sent_bytes(range))});
         }
       }
     }
@@ -165,15 +226,20 @@ class Reduction {
   void reduce_own_part() {
     int64_t position = 0;
     for (const Range& range : own_ranges()) {
-      const auto dtype = flats_[0]->pieces()[range.piece].dtype;
+      const auto dtype = dtype_of(range);
       c10::SmallVector<const void*, 16> inputs;
       for (int worker = 0; worker < team_.num_workers(); ++worker) add_inputs(inputs, worker, range, position);
       const auto targets = targets_of(range, position);
       const bool divides = call_.reduce_op == ReduceOp::Mean && static_cast<int>(inputs.size()) != team_.num_ranks();
       const ReduceOp op = divides ? ReduceOp(ReduceOp::Sum) : ReduceOp(call_.reduce_op);
-      reduce_kernel(dtype, op, inputs.size())({inputs.data(), inputs.size()}, {targets.data(), targets.size()},
-                                              range.bytes / static_cast<int64_t>(c10::elementSize(dtype)));
-      if (divides) {
+      if (widens(range)) {
+        const float divisor = divides ? static_cast<float>(team_.num_ranks()) : 1;
+        sum_and_round(dtype, op, inputs, divisor, {targets.data(), targets.size()}, range.bytes / kNarrowBytes);
+      } else {
+        reduce_kernel(dtype, op, inputs.size())({inputs.data(), inputs.size()}, {targets.data(), targets.size()},
+                                                range.bytes / static_cast<int64_t>(c10::elementSize(dtype)));
+      }
+      if (divides && !widens(range)) {
         for (void* target : targets) divide(static_cast<char*>(target), range.bytes, dtype, team_.num_ranks());
       }
       own_result_.push_back(static_cast<const char*>(targets[0]));

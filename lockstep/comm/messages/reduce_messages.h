@@ -29,7 +29,10 @@ class MessageScratch {
 /// where it has none, when all ranks of all workers have returned.
 ///
 /// The bits are those of a reduction in one process: values are added in the tree over all ranks. Where a worker's
-/// ranks are a whole subtree (their number is a power of two), their sum is sent in place of their values.
+/// ranks are a whole subtree (their number is a power of two), their sum is sent in place of their values. Sums of
+/// float16 and bfloat16 are sent as float32 and rounded once, in the result: a worker with r ranks sends 2 bytes for
+/// each number and rank if r is 1, 2 or no power of two, otherwise 4 bytes for each number, and the result in 2 bytes.
+/// That is never more than for float32.
 void reduce_by_messages(PeerExchange& peers, const CollectiveCall& call, std::span<const FlatTensors* const> flats,
                         MessageScratch& scratch);
 

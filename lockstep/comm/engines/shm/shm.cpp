@@ -55,10 +55,19 @@ class ShmGroup final : public ExchangeGroup {
     staged.deliver();
   }
 
+  /// Tensors with the dtypes and numbers of dimensions that the inputs of a rank have.
+  std::vector<at::Tensor> like(const CollectiveCall& call, int rank) const {
+    const size_t count = call.num_inputs(rank, size(), call.inputs.size());
+    if (count == call.inputs.size()) return call.inputs.vec();
+    std::vector<at::Tensor> tensors;
+    const size_t readers = count / call.divided.size();
+    for (size_t i = 0; i < count; ++i) tensors.push_back(call.divided[i / readers]);
+    return tensors;
+  }
+
   void run_on_tensors(const CollectiveCall& call, const CommunicationOptions& options,
                       c10::function_ref<void(const PublishedCalls&)> work) {
-    const auto is_read = [&](int rank) { return !call.only_root_is_read || rank == call.root; };
-    const StagedTensors staged(memory().own(), is_read(rank_) ? call.inputs : at::TensorList());
+    const StagedTensors staged(memory().own(), call.is_read(rank_) ? call.inputs : at::TensorList());
     staged.write_descriptor(rendezvous_->descriptor(local_, staged.descriptor_bytes()));
     SharedCollectiveScope scope(*rendezvous_, local_, call, options.timeout());
     std::vector<std::vector<at::Tensor>> tensors(static_cast<size_t>(size()));
@@ -66,9 +75,9 @@ class ShmGroup final : public ExchangeGroup {
     std::vector<const CollectiveCall*> pointers;
     for (int rank = 0; rank < size(); ++rank) {
       CollectiveCall& other = calls[static_cast<size_t>(rank)];
-      if (!is_own(rank) && is_read(rank)) {
+      if (!is_own(rank) && call.is_read(rank)) {
         auto& theirs = tensors[static_cast<size_t>(rank)];
-        theirs = tensors_of(memory(), rendezvous_->worker_of(rank), rendezvous_->descriptor_of(rank), call.inputs);
+        theirs = tensors_of(memory(), rendezvous_->worker_of(rank), rendezvous_->descriptor_of(rank), like(call, rank));
         other.inputs = theirs;
       }
       pointers.push_back(&other);
