@@ -10,4 +10,6 @@ void set_autocast_dtype(c10::DeviceType kind, at::ScalarType dtype) { at::autoca
 
 bool is_autocast_on(c10::DeviceType kind) { return at::autocast::is_autocast_enabled(kind); }
 
+void set_autocast_on(c10::DeviceType kind, bool on) { at::autocast::set_autocast_enabled(kind, on); }
+
 }  // namespace lockstep::detail

@@ -11,5 +11,6 @@ namespace lockstep::detail {
 at::ScalarType autocast_dtype(c10::DeviceType kind);
 void set_autocast_dtype(c10::DeviceType kind, at::ScalarType dtype);
 bool is_autocast_on(c10::DeviceType kind);
+void set_autocast_on(c10::DeviceType kind, bool on);
 
 }  // namespace lockstep::detail

@@ -16,4 +16,8 @@ bool is_autocast_on(c10::DeviceType kind) {
   return kind == at::kCPU ? at::autocast::is_cpu_enabled() : at::autocast::is_enabled();
 }
 
+void set_autocast_on(c10::DeviceType kind, bool on) {
+  kind == at::kCPU ? at::autocast::set_cpu_enabled(on) : at::autocast::set_enabled(on);
+}
+
 }  // namespace lockstep::detail

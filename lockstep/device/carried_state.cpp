@@ -3,27 +3,17 @@
 #include <atomic>
 #include <string_view>
 #include <thread>
-#include <type_traits>
 
 #include <c10/util/ThreadLocalDebugInfo.h>
+
+#include "lockstep/device/debug_info_kind.h"
 
 namespace lockstep::detail {
 namespace {
 
 constexpr std::string_view kCarriedName = "lockstep replica";
 
-/// Debug info is the part of LibTorch's thread-local state that programs may add to. Its kinds are small numbers, in
-/// later versions pointers to names.
-template <class Kind>
-Kind kind_of_carried() {
-  if constexpr (std::is_enum_v<Kind>) {
-    return static_cast<Kind>(0xC5);
-  } else {
-    return Kind(&kCarriedName);
-  }
-}
-
-const auto kCarriedKind = kind_of_carried<c10::DebugInfoKind>();
+const auto kCarriedKind = debug_info_kind(0xC5, &kCarriedName);
 
 /// How many scopes there are in this process. A thread that computes for another one sees that one's.
 std::atomic<int> num_scopes{0};

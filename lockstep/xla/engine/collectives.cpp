@@ -55,7 +55,7 @@ Value numbered(Value collective, XlaDevice& device) {
 
 /// Plugins differ in what the maximum of a number and NaN is over replicas, so the collective gets numbers only, and
 /// beside them whether a replica has NaN.
-Value ordered_with_nan(Combiner combiner, const Value& value, int replicas, XlaDevice& device) {
+Value ordered_with_nan(Combiner combiner, const Value& value, int replicas, at::IntArrayRef groups, XlaDevice& device) {
   Shape one{1};
   one.append(value->shape.begin(), value->shape.end());
   const Value is_nan = compare(Comparison::NE, value, value);
@@ -63,7 +63,7 @@ Value ordered_with_nan(Combiner combiner, const Value& value, int replicas, XlaD
   const Value zeros = fill(0, value->dtype, value->shape);
   const Value numbers = reshape(select(is_nan, zeros, value), one);
   const Value marks = reshape(select(is_nan, fill(mark, value->dtype, value->shape), zeros), one);
-  const Value both = numbered(all_reduce(combiner, concatenate({numbers, marks}, 0), replicas), device);
+  const Value both = numbered(all_reduce(combiner, concatenate({numbers, marks}, 0), replicas, groups), device);
   const auto part = [&](int64_t index) {
     Shape begin(both->shape.size(), 0);
     Shape end = both->shape;
@@ -99,7 +99,7 @@ struct Annotate : torch::autograd::Function<Annotate> {
 
 }  // namespace
 
-at::Tensor all_reduced(const at::Tensor& tensor, ReduceOp op, int replicas) {
+at::Tensor all_reduced(const at::Tensor& tensor, ReduceOp op, int replicas, at::IntArrayRef groups) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const OriginGuard origin("all_reduce");
   LazyStorage& storage = checked_storage(tensor);
@@ -110,17 +110,17 @@ at::Tensor all_reduced(const at::Tensor& tensor, ReduceOp op, int replicas) {
   const Combiner combiner = combiner_of(op, wide);
   const bool has_nan = is_float(wide) && (combiner == Combiner::Minimum || combiner == Combiner::Maximum);
   Value value = convert(read(tensor), wide);
-  value = has_nan ? ordered_with_nan(combiner, value, replicas, storage.device())
-                  : numbered(all_reduce(combiner, std::move(value), replicas), storage.device());
+  value = has_nan ? ordered_with_nan(combiner, value, replicas, groups, storage.device())
+                  : numbered(all_reduce(combiner, std::move(value), replicas, groups), storage.device());
   if (op == ReduceOp::Mean) value = divide(value, number_like(replicas, value));
   return wrap(is_float(dtype) ? convert(std::move(value), dtype) : value, storage.device());
 }
 
-at::Tensor all_gathered(const at::Tensor& tensor, int64_t dim, int replicas) {
+at::Tensor all_gathered(const at::Tensor& tensor, int64_t dim, int replicas, at::IntArrayRef groups) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const OriginGuard origin("all_gather");
   LazyStorage& storage = checked_storage(tensor);
-  Value stacked = numbered(all_gather(read(tensor), replicas), storage.device());
+  Value stacked = numbered(all_gather(read(tensor), replicas, groups), storage.device());
   // [replica, ..., dim, ...] -> [..., replica, dim, ...] -> [..., replica * dim, ...]
   Shape order;
   Shape joined;
@@ -132,11 +132,11 @@ at::Tensor all_gathered(const at::Tensor& tensor, int64_t dim, int replicas) {
   return wrap(reshape(transpose(std::move(stacked), order), joined), storage.device());
 }
 
-at::Tensor broadcast_from(const at::Tensor& tensor, int root, int replicas) {
+at::Tensor broadcast_from(const at::Tensor& tensor, int root, int replicas, at::IntArrayRef groups) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const OriginGuard origin("broadcast");
   LazyStorage& storage = checked_storage(tensor);
-  const Value stacked = numbered(all_gather(read(tensor), replicas), storage.device());
+  const Value stacked = numbered(all_gather(read(tensor), replicas, groups), storage.device());
   Shape begin(stacked->shape.size(), 0);
   Shape end = stacked->shape;
   begin[0] = root;

@@ -21,6 +21,11 @@ Geometry geometry(const AtenCall& call, int first, const Value& input) {
           expanded(call.integers(first + 2), dims), call.integer(first + 5)};
 }
 
+Value convolved(const Value& input, const Value& kernel, const ConvolutionWindow& window, Ints shape) {
+  if (!narrows(input, kernel)) return convolution(input, kernel, window, shape);
+  return convolution(convert(input, at::kBFloat16), convert(kernel, at::kBFloat16), window, shape, input->dtype);
+}
+
 Value forward(const Value& input, const Value& kernel, const Geometry& at) {
   Shape shape{input->shape[0], kernel->shape[0]};
   for (size_t i = 0; i < at.dims(); ++i) {
@@ -34,7 +39,7 @@ Value forward(const Value& input, const Value& kernel, const Geometry& at) {
   window.input_dilation = at.ones();
   window.kernel_dilation = at.dilation;
   window.feature_groups = at.groups;
-  return convolution(input, kernel, window, shape);
+  return convolved(input, kernel, window, shape);
 }
 
 /// [groups * outputs, features, ...] -> [outputs, groups * features, ...].
@@ -69,7 +74,7 @@ Value input_gradient(const Value& gradient, const Value& kernel, const Geometry&
     window.low.push_back(reach - at.padding[i]);
     window.high.push_back(shape[2 + i] - spread + at.padding[i]);
   }
-  return convolution(gradient, turned, window, shape);
+  return convolved(gradient, turned, window, shape);
 }
 
 Value kernel_gradient(const Value& input, const Value& gradient, const Geometry& at, Ints shape) {
@@ -85,7 +90,7 @@ Value kernel_gradient(const Value& input, const Value& gradient, const Geometry&
     const int64_t spread = (gradient->shape[2 + i] - 1) * at.stride[i] + 1;
     window.high.push_back(reach + spread - input->shape[2 + i] - at.padding[i]);
   }
-  return convolution(input, gradient, window, shape);
+  return convolved(input, gradient, window, shape);
 }
 
 Value transposed(const AtenCall& call, const Value& input, const Value& kernel, const Geometry& at) {

@@ -5,6 +5,8 @@
 
 #include <c10/core/DefaultDtype.h>
 
+#include "lockstep/xla/precision.h"
+
 namespace lockstep::xla {
 
 std::vector<Lowering> all_lowerings() {
@@ -45,6 +47,10 @@ Dtype floating(Dtype dtype) { return is_float(dtype) ? dtype : c10::get_default_
 std::vector<int64_t> expanded(std::vector<int64_t> values, size_t count) {
   if (values.size() == 1) values.assign(count, values[0]);
   return values;
+}
+
+bool narrows(const Value& a, const Value& b) {
+  return a->dtype == at::kFloat && b->dtype == at::kFloat && narrows_products();
 }
 
 Value apply_along(const Value& a, const Value& matrix, int64_t dim) {

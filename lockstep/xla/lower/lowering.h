@@ -60,6 +60,9 @@ Dtype floating(Dtype dtype);
 /// `count` values; a single value is repeated.
 std::vector<int64_t> expanded(std::vector<int64_t> values, size_t count);
 
+/// Whether the operands of a product are rounded to bfloat16: both are float32, and `narrows_products` says so.
+bool narrows(const Value& a, const Value& b);
+
 /// Replaces dimension `dim` of `a`, of size n, by its product with `matrix` [m, n].
 Value apply_along(const Value& a, const Value& matrix, int64_t dim);
 

@@ -3,20 +3,26 @@
 namespace lockstep::xla {
 namespace {
 
-Value matrix_product(Value a, Value b) { return dot(std::move(a), std::move(b), {}, {}, {1}, {0}); }
-Value batch_product(Value a, Value b) { return dot(std::move(a), std::move(b), {0}, {0}, {2}, {1}); }
-Value matrix_vector(Value a, Value b) { return dot(std::move(a), std::move(b), {}, {}, {1}, {0}); }
-Value inner_product(Value a, Value b) { return dot(std::move(a), std::move(b), {}, {}, {0}, {0}); }
-Value outer_product(Value a, Value b) { return dot(std::move(a), std::move(b), {}, {}, {}, {}); }
-Value sum_of_products(Value a, Value b) { return dot(std::move(a), std::move(b), {}, {}, {0, 2}, {0, 1}); }
+Value product_along(const Value& a, const Value& b, Ints batch_a, Ints batch_b, Ints contract_a, Ints contract_b) {
+  if (!narrows(a, b)) return dot(a, b, batch_a, batch_b, contract_a, contract_b);
+  const auto operand = [](const Value& of) { return convert(of, at::kBFloat16); };
+  return dot(operand(a), operand(b), batch_a, batch_b, contract_a, contract_b, a->dtype);
+}
 
-template <Value (*product_of)(Value, Value)>
+Value matrix_product(const Value& a, const Value& b) { return product_along(a, b, {}, {}, {1}, {0}); }
+Value batch_product(const Value& a, const Value& b) { return product_along(a, b, {0}, {0}, {2}, {1}); }
+Value matrix_vector(const Value& a, const Value& b) { return product_along(a, b, {}, {}, {1}, {0}); }
+Value inner_product(const Value& a, const Value& b) { return dot(a, b, {}, {}, {0}, {0}); }
+Value outer_product(const Value& a, const Value& b) { return dot(a, b, {}, {}, {}, {}); }
+Value sum_of_products(const Value& a, const Value& b) { return product_along(a, b, {}, {}, {0, 2}, {0, 1}); }
+
+template <Value (*product_of)(const Value&, const Value&)>
 Values matmul_of(const AtenCall& call) {
   return {product_of(call.value(0), call.value(1))};
 }
 
 /// beta * self + alpha * product; if beta is 0, self is ignored, NaN included.
-template <Value (*product_of)(Value, Value)>
+template <Value (*product_of)(const Value&, const Value&)>
 Value affine(const AtenCall& call) {  // self a b beta alpha
   Value result = product_of(call.value(1), call.value(2));
   if (call.number(4) != 1) result = result * call.scalar(4, result->dtype);
@@ -25,7 +31,7 @@ Value affine(const AtenCall& call) {  // self a b beta alpha
   if (call.number(3) != 1) self = self * call.scalar(3, self->dtype);
   return result + broadcast(self, result->shape);
 }
-template <Value (*product_of)(Value, Value)>
+template <Value (*product_of)(const Value&, const Value&)>
 Values affine_product(const AtenCall& call) {
   return {affine<product_of>(call)};
 }

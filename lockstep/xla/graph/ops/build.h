@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "lockstep/xla/graph/node.h"
@@ -58,7 +59,9 @@ LOCKSTEP_API Value reverse(Value a, Ints dims);
 LOCKSTEP_API Value reduce(Combiner combiner, Value a, Ints dims, bool keep_dims = false);
 LOCKSTEP_API Value sum(Value a, Ints dims, bool keep_dims = false);
 
-LOCKSTEP_API Value dot(Value a, Value b, Ints batch_a, Ints batch_b, Ints contract_a, Ints contract_b);
+/// Operands are of one dtype; the sums may be of a wider one.
+LOCKSTEP_API Value dot(Value a, Value b, Ints batch_a, Ints batch_b, Ints contract_a, Ints contract_b,
+                       std::optional<Dtype> result_dtype = std::nullopt);
 
 struct ConvolutionWindow {
   ConvolutionUse use = ConvolutionUse::Forward;
@@ -66,7 +69,8 @@ struct ConvolutionWindow {
   int64_t feature_groups = 1;
   int64_t batch_groups = 1;
 };
-LOCKSTEP_API Value convolution(Value input, Value kernel, const ConvolutionWindow& window, Ints result_shape);
+LOCKSTEP_API Value convolution(Value input, Value kernel, const ConvolutionWindow& window, Ints result_shape,
+                               std::optional<Dtype> result_dtype = std::nullopt);
 
 /// One entry for each dimension of the operand.
 struct Window {
@@ -100,10 +104,11 @@ LOCKSTEP_API Value random_bits(Value seed, Dtype dtype, Ints shape);
 /// Uniform in [0, 1): float32 and narrower from 24 random bits, float64 from 53.
 LOCKSTEP_API Value random_uniform(Value seed, Dtype dtype, Ints shape);
 
-/// Combines the values of all replicas with Add, Maximum or Minimum.
-LOCKSTEP_API Value all_reduce(Combiner combiner, Value a, int replicas);
-/// Stacks the values of all replicas along a new first dimension.
-LOCKSTEP_API Value all_gather(Value a, int replicas);
+/// Combines the values of all replicas with Add, Maximum or Minimum. With `groups`, the members of each group of
+/// `replicas`, one group after the other, those of each group alone.
+LOCKSTEP_API Value all_reduce(Combiner combiner, Value a, int replicas, Ints groups = {});
+/// Stacks the values of all replicas, or of the members of each group, along a new first dimension.
+LOCKSTEP_API Value all_gather(Value a, int replicas, Ints groups = {});
 
 LOCKSTEP_API Value annotate(Value a, LayoutPtr layout);
 

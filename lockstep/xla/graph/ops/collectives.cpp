@@ -7,31 +7,44 @@
 namespace lockstep::xla {
 namespace {
 
-/// The replica groups: one of all replicas. Where replicas are an axis of the device mesh, one group of devices for
-/// each partition.
+/// The members of all groups, one group after the other: those of the node, or all replicas.
+std::vector<int64_t> members_of(const Node& node) {
+  const int64_t replicas = node.attributes[0];
+  std::vector<int64_t> members(node.attributes.begin() + 1, node.attributes.end());
+  if (!members.empty()) return members;
+  members.resize(replicas);
+  std::iota(members.begin(), members.end(), 0);
+  return members;
+}
+
+/// The replica groups. Where replicas are an axis of the device mesh, a group of devices for each group and partition.
 std::string groups_text(const Node& node, const EmitOptions& options) {
   const int64_t replicas = node.attributes[0];
-  if (!joins_replicas(options.replicas, options.partitions)) {
-    std::vector<int64_t> group(replicas);
-    std::iota(group.begin(), group.end(), 0);
-    return "replica_groups = dense<[" + list_text(group) + "]> : " + tensor_type("i64", {1, replicas});
-  }
+  const std::vector<int64_t> members = members_of(node);
+  const int64_t num_groups = static_cast<int64_t>(members.size()) / replicas;
+  const bool joins = joins_replicas(options.replicas, options.partitions);
+  const int64_t partitions = joins ? options.partitions : 1;
   std::string groups;
-  for (int64_t partition = 0; partition < options.partitions; ++partition) {
-    std::vector<int64_t> group;
-    for (int64_t replica = 0; replica < replicas; ++replica) group.push_back(replica * options.partitions + partition);
-    groups += (partition > 0 ? ", " : "") + list_text(group);
+  for (int64_t begin = 0; begin < static_cast<int64_t>(members.size()); begin += replicas) {
+    for (int64_t partition = 0; partition < partitions; ++partition) {
+      std::vector<int64_t> group;
+      for (int64_t i = 0; i < replicas; ++i) group.push_back(members[begin + i] * partitions + partition);
+      groups += (groups.empty() ? "" : ", ") + list_text(group);
+    }
   }
-  return "replica_groups = dense<[" + groups + "]> : " + tensor_type("i64", {options.partitions, replicas}) +
-         ", channel_handle = #stablehlo.channel_handle<handle = " + std::to_string(node.index + 1) +
+  const std::string text =
+      "replica_groups = dense<[" + groups + "]> : " + tensor_type("i64", {num_groups * partitions, replicas});
+  if (!joins) return text;
+  return text + ", channel_handle = #stablehlo.channel_handle<handle = " + std::to_string(node.index + 1) +
          ", type = 1>, use_global_device_ids";
 }
 
 }  // namespace
 
-Value all_reduce(Combiner combiner, Value a, int replicas) {
+Value all_reduce(Combiner combiner, Value a, int replicas, Ints groups) {
   Value node = make_node(Op::AllReduce, combiner, a->dtype, a->shape, a);
   append(*node, replicas);
+  append(*node, groups);
   node->needs_others = true;
   return node;
 }
@@ -41,7 +54,7 @@ void write_all_reduce(Writer& w, const Node& node) {
         "}> (", combining_region(node.kind_as<Combiner>(), node.dtype), ")", signature(node), "\n");
 }
 
-Value all_gather(Value a, int replicas) {
+Value all_gather(Value a, int replicas, Ints groups) {
   Shape part{1};
   part.append(a->shape.begin(), a->shape.end());
   Shape shape = part;
@@ -49,6 +62,7 @@ Value all_gather(Value a, int replicas) {
   const Dtype dtype = a->dtype;
   Value node = make_node(Op::AllGather, dtype, shape, reshape(std::move(a), part));
   append(*node, replicas);
+  append(*node, groups);
   node->needs_others = true;
   return node;
 }

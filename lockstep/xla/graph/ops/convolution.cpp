@@ -44,14 +44,16 @@ std::string dimension_numbers(ConvolutionUse use, size_t spatial) {
 
 }  // namespace
 
-Value convolution(Value input, Value kernel, const ConvolutionWindow& window, Ints result_shape) {
+Value convolution(Value input, Value kernel, const ConvolutionWindow& window, Ints result_shape,
+                  std::optional<Dtype> result_dtype) {
   const size_t rank = result_shape.size();
   LOCKSTEP_CHECK_TRACED(rank >= 2 && input->shape.size() == rank && kernel->shape.size() == rank,
                         "input, kernel and result of a convolution have as many dimensions: ", Ints(input->shape), ", ",
                         Ints(kernel->shape), ", ", result_shape);
   LOCKSTEP_CHECK_TRACED(input->dtype == kernel->dtype, "operands are of one dtype: ", input->dtype, " and ",
                         kernel->dtype);
-  Value node = make_node(Op::Convolution, window.use, input->dtype, result_shape, {input, kernel});
+  Value node =
+      make_node(Op::Convolution, window.use, result_dtype.value_or(input->dtype), result_shape, {input, kernel});
   for (const auto* part :
        {&window.stride, &window.low, &window.high, &window.input_dilation, &window.kernel_dilation}) {
     check_entries(*part, rank - 2, "stride, padding and dilation");

@@ -28,7 +28,8 @@ void append_free_sizes(Shape& shape, const Value& a, Ints batch, Ints contract) 
 
 }  // namespace
 
-Value dot(Value a, Value b, Ints batch_a, Ints batch_b, Ints contract_a, Ints contract_b) {
+Value dot(Value a, Value b, Ints batch_a, Ints batch_b, Ints contract_a, Ints contract_b,
+          std::optional<Dtype> result_dtype) {
   LOCKSTEP_CHECK_TRACED(a->dtype == b->dtype, "operands are of one dtype: ", a->dtype, " and ", b->dtype);
   check_pairs(a, b, batch_a, batch_b, "batch");
   check_pairs(a, b, contract_a, contract_b, "contracted");
@@ -36,7 +37,7 @@ Value dot(Value a, Value b, Ints batch_a, Ints batch_b, Ints contract_a, Ints co
   for (const int64_t dim : batch_a) shape.push_back(a->shape[dim]);
   append_free_sizes(shape, a, batch_a, contract_a);
   append_free_sizes(shape, b, batch_b, contract_b);
-  Value node = make_node(Op::Dot, a->dtype, shape, {a, b});
+  Value node = make_node(Op::Dot, result_dtype.value_or(a->dtype), shape, {a, b});
   append(*node, static_cast<int64_t>(batch_a.size()));
   for (const Ints dims : {batch_a, batch_b, contract_a, contract_b}) append(*node, dims);
   return node;
