@@ -2,7 +2,6 @@
 
 #include <memory>
 #include <optional>
-#include <source_location>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -14,15 +13,9 @@
 
 #include "lockstep/api.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/nest.h"
-#include "lockstep/base/reduce_op.h"
-#include "lockstep/comm/diagnostics/call_site.h"
-#include "lockstep/comm/options.h"
-#include "lockstep/strategy/reduce/reduce_nest.h"
-#include "lockstep/strategy/reduce/reduce_value.h"
+#include "lockstep/strategy/collectives.h"
 #include "lockstep/strategy/run_replicas.h"
 #include "lockstep/strategy/strategy.h"
-#include "lockstep/value/indexed_slices.h"
 #include "lockstep/value/regroup.h"
 
 namespace lockstep {
@@ -39,7 +32,7 @@ namespace lockstep {
 /// Every replica must make the same collective calls in the same order: a difference, or a replica that returns without
 /// the call, is a CollectiveError on all of them. A cheap handle. The methods of a context throw in another
 /// replica, and after its run has ended.
-class LOCKSTEP_API ReplicaContext {
+class LOCKSTEP_API ReplicaContext : public Collectives {
  public:
   /// A null context: what `get_replica_context` returns in cross-replica context.
   ReplicaContext() = default;
@@ -52,18 +45,8 @@ class LOCKSTEP_API ReplicaContext {
   /// The devices of this replica.
   std::vector<std::string> devices() const;
 
-  /// Reduces a nest of tensors, numbers or slices over all replicas, in one step.
-  ///
-  /// Gradients flow: the gradient of an all-sum is the all-sum of the gradients, and likewise for the mean. Min and max
-  /// have none.
-  template <class T>
-  T all_reduce(ReduceOp op, const T& value, const CommunicationOptions& options = {},
-               const std::source_location& where = std::source_location::current()) const;
-
-  /// Concatenates each tensor of a nest over all replicas, along `axis`; sizes along it may differ. Gradients flow.
-  template <class T>
-  T all_gather(const T& value, int64_t axis, const CommunicationOptions& options = {},
-               const std::source_location& where = std::source_location::current()) const;
+  /// The collectives within groups of replicas. ValueError unless each replica of the strategy is in one group.
+  Collectives within(const ReplicaGroups& groups) const { return with_groups(groups); }
 
   /// Waits for all replicas of this worker, then calls `merge_fn(strategy, args...)` of replica 0, in cross-replica
   /// context, with the arguments of all replicas regrouped. Each replica gets its part of the result.
@@ -73,56 +56,11 @@ class LOCKSTEP_API ReplicaContext {
  private:
   friend LOCKSTEP_API ReplicaContext get_replica_context();
 
-  /// The context of a replica in one run of the strategy; run 0 is that of the default strategy outside of runs.
   ReplicaContext(std::shared_ptr<detail::StrategyImpl> strategy, int replica, uint64_t run);
-
-  /// Throws ContextError unless the calling thread is in this replica and run.
-  void check_current(const char* operation) const;
-  std::vector<at::Tensor> all_reduce_tensors(ReduceOp op, std::vector<at::Tensor> tensors,
-                                             const CommunicationOptions& options) const;
-  std::vector<at::Tensor> all_gather_tensors(std::vector<at::Tensor> tensors, int64_t axis,
-                                             const CommunicationOptions& options) const;
-  IndexedSlices all_reduce_slices(ReduceOp op, const IndexedSlices& slices, const CommunicationOptions& options) const;
 
   template <class Merged, class F, class Args>
   auto merge_with_others(F& call_merge, const Args& args) const;
-
-  std::shared_ptr<detail::StrategyImpl> strategy_;
-  int replica_ = 0;
-  uint64_t run_ = 0;
 };
-
-template <class T>
-T ReplicaContext::all_reduce(ReduceOp op, const T& value, const CommunicationOptions& options,
-                             const std::source_location& where) const {
-  const comm::CallSiteScope site(where);
-  check_current("all_reduce");
-  detail::CollectiveLeaves leaves(value);
-  T result = value;
-  if (!leaves.tensors.empty()) {
-    result = detail::CollectiveLeaves::rebuild("all_reduce", result,
-                                               all_reduce_tensors(op, std::move(leaves.tensors), options));
-  }
-  nest::for_each_leaf(
-      [&](auto& leaf) {
-        if constexpr (std::is_same_v<std::remove_cvref_t<decltype(leaf)>, IndexedSlices>) {
-          leaf = all_reduce_slices(op, leaf, options);
-        }
-      },
-      result);
-  return result;
-}
-
-template <class T>
-T ReplicaContext::all_gather(const T& value, int64_t axis, const CommunicationOptions& options,
-                             const std::source_location& where) const {
-  const comm::CallSiteScope site(where);
-  check_current("all_gather");
-  detail::CollectiveLeaves leaves(value);
-  if (!leaves.slices.empty()) detail::fail_gather_slices("all_gather");
-  return detail::CollectiveLeaves::rebuild("all_gather", value,
-                                           all_gather_tensors(std::move(leaves.tensors), axis, options));
-}
 
 template <class F, class... Args>
 auto ReplicaContext::merge_call(F&& merge_fn, const Args&... args) const {

@@ -12,6 +12,8 @@
 #include "lockstep/device/device_scope.h"
 #include "lockstep/device/random.h"
 #include "lockstep/device/thread_share.h"
+#include "lockstep/strategy/aten_overrides/batch_norm.h"
+#include "lockstep/strategy/aten_overrides/dispatch_mode.h"
 #include "lockstep/strategy/aten_overrides/table_lookup.h"
 #include "lockstep/strategy/context_frame.h"
 #include "lockstep/strategy/optimizer/parameter_writes.h"
@@ -110,6 +112,7 @@ StrategyImpl::StrategyImpl(std::vector<LogicalDevice> devices, std::shared_ptr<W
       parameter_writes_(std::make_unique<ParameterWrites>()) {
   apply_machine_defaults();
   TableLookups::prepare();
+  BatchNormOverride::prepare();
   for (const LogicalDevice& device : devices_) {
     if (!device.torch_device.is_cpu()) Placement::prepare();
   }
@@ -252,6 +255,7 @@ void StrategyImpl::start_team(Team& team, int depth, c10::function_ref<void(int)
         const comm::SharedAllocation allocation(workers_ && workers_->shares_memory());
         const comm::OutsideChangesScope changes(outside_changes_);
         const TableLookups lookups(devices_[replica].torch_device.is_cpu());
+        const ReplicaMode batch_norms(BatchNormOverride::is_used());
         const ContextCarrier carrier(runs_backward_elsewhere(*this), &devices_[replica].name);
         for (const auto& observer : watching) observer->begin_replica(replica);
         comm::CallSite::forget_latest();
@@ -291,6 +295,10 @@ data::detail::InputWorker StrategyImpl::input_worker() const { return {num_worke
 int StrategyImpl::worker() const { return workers_ ? workers_->index() : 0; }
 
 int StrategyImpl::num_workers() const { return workers_ ? workers_->count() : 1; }
+
+uint64_t StrategyImpl::bytes_sent() const {
+  return (team_->spread ? team_->spread->bytes_sent() : 0) + (gradient_groups_ ? gradient_groups_->bytes_sent() : 0);
+}
 
 comm::SharedRendezvous* StrategyImpl::shared_rendezvous() const {
   const Team& team = current_team();

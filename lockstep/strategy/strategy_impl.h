@@ -157,6 +157,8 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   comm::WatchedRuns::GradientWait wait_for_gradients(int replica) const {
     return {current_team().watched.get(), replica};
   }
+  /// How many bytes this worker's replicas have sent to other workers inside of runs, by messages.
+  uint64_t bytes_sent() const;
   /// The last collectives of that group.
   const comm::Recorder& gradient_recorder() const { return gradient_groups_->recorder(); }
 

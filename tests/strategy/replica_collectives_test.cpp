@@ -1,4 +1,5 @@
 #include <atomic>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -279,6 +280,76 @@ TEST_F(ReplicaCollectivesTest, NcclCannotCarryTensorsOfTheCpu) {
   EXPECT_THROW(strategy.run([] { get_replica_context().all_gather(at::ones({2}), 0, {.implementation = "nccl"}); }),
                c10::ValueError);
   EXPECT_EQ(strategy.run([] { return get_replica_context().all_reduce("sum", 1, {.implementation = "ring"}); })[0], 2);
+}
+
+/// Replicas differentiate twice through `collective`, as one program does through `plain` of all replicas' tensors.
+void expect_second_derivatives(const std::function<at::Tensor(const at::Tensor&)>& collective,
+                               const std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>& plain) {
+  constexpr int kReplicas = 3;
+  const auto value_of = [](int replica) { return own_numbers(6, replica).view({3, 2}); };
+  const auto loss_of = [](const at::Tensor& result, int replica) {
+    return (result.pow(3) * own_numbers(result.numel(), replica + 5).view(result.sizes())).sum();
+  };
+  std::vector<at::Tensor> all;
+  for (int r = 0; r < kReplicas; ++r) all.push_back(value_of(r).set_requires_grad(true));
+  const auto results = plain(all);
+  at::Tensor loss = at::zeros({}, at::kDouble);
+  for (int r = 0; r < kReplicas; ++r) loss = loss + loss_of(results[r], r);
+  at::Tensor square = at::zeros({}, at::kDouble);
+  for (const auto& slope : torch::autograd::grad({loss}, all, {}, true, true)) square = square + slope.square().sum();
+  const auto wanted = torch::autograd::grad({square}, all);
+  mirrored(kReplicas).run([&] {
+    at::Tensor x = value_of(replica_id()).set_requires_grad(true);
+    const auto slope = torch::autograd::grad({loss_of(collective(x), replica_id())}, {x}, {}, true, true)[0];
+    const auto curvature = torch::autograd::grad({slope.square().sum()}, {x})[0];
+    EXPECT_TRUE(at::allclose(curvature, wanted[replica_id()])) << curvature << wanted[replica_id()];
+  });
+}
+
+TEST_F(ReplicaCollectivesTest, SecondDerivativesOfBroadcast) {
+  expect_second_derivatives(
+      [](const at::Tensor& x) { return get_replica_context().broadcast(x, 1); },
+      [](const std::vector<at::Tensor>& all) { return std::vector<at::Tensor>(3, all[1] + 0 * all[0] + 0 * all[2]); });
+}
+
+TEST_F(ReplicaCollectivesTest, SecondDerivativesOfReduceScatter) {
+  expect_second_derivatives([](const at::Tensor& x) { return get_replica_context().reduce_scatter("mean", x); },
+                            [](const std::vector<at::Tensor>& all) { return at::stack(all).mean(0).split(1); });
+}
+
+TEST_F(ReplicaCollectivesTest, SecondDerivativesOfAllToAll) {
+  expect_second_derivatives([](const at::Tensor& x) { return get_replica_context().all_to_all(x); },
+                            [](const std::vector<at::Tensor>& all) {
+                              std::vector<at::Tensor> results;
+                              for (int r = 0; r < 3; ++r) {
+                                results.push_back(at::cat({all[0][r], all[1][r], all[2][r]}).view({3, 2}));
+                              }
+                              return results;
+                            });
+}
+
+TEST_F(ReplicaCollectivesTest, SlicesAreReducedWithinGroups) {
+  const ReplicaGroups groups({{0, 2}, {1, 3}});
+  mirrored(4).run([&] {
+    const IndexedSlices own{
+        at::full({1}, replica_id(), at::kLong), at::full({1, 2}, replica_id() + 1.0, at::kDouble), {4, 2}};
+    const IndexedSlices mean = get_replica_context().within(groups).all_reduce("mean", own);
+    const int64_t first = replica_id() % 2;
+    EXPECT_TRUE(mean.indices.equal(at::arange(2).mul(2).add(first)));
+    EXPECT_TRUE(mean.values.equal(at::arange(2, at::kDouble).mul(2).add(first + 1).view({2, 1}).expand({2, 2}).div(2)));
+  });
+}
+
+TEST_F(ReplicaCollectivesTest, CollectivesWithinGroupsEndWithTheirRun) {
+  const MirroredStrategy strategy = mirrored(2);
+  const ReplicaGroups groups({{0, 1}});
+  EXPECT_THROW(ReplicaContext().within(groups), ContextError);
+  std::optional<Collectives> kept;
+  strategy.run([&] {
+    if (replica_id() == 0) kept = get_replica_context().within(groups);
+  });
+  EXPECT_THROW(kept->all_reduce("sum", 1), ContextError);
+  EXPECT_THROW(kept->barrier(), ContextError);
 }
 
 }  // namespace

@@ -116,6 +116,8 @@ struct Mail {
   std::condition_variable changed;
   std::map<std::tuple<int, int, int>, std::deque<std::vector<char>>> queues;
   std::optional<std::string> aborted;
+  /// Of all messages.
+  size_t sent_bytes = 0;
 };
 
 class MailTransport final : public comm::Transport {
@@ -133,6 +135,7 @@ class MailTransport final : public comm::Transport {
     std::unique_lock lock(mail_->mutex);
     for (const auto& message : outgoing) {
       const char* data = static_cast<const char*>(message.data);
+      mail_->sent_bytes += message.bytes;
       if (message.bytes > 0) mail_->queues[{lane, worker_, message.peer}].emplace_back(data, data + message.bytes);
     }
     mail_->changed.notify_all();
@@ -182,9 +185,9 @@ inline std::shared_ptr<comm::WorkerGroups> make_groups(EngineKind engine, const 
 /// what each rank threw.
 inline std::vector<std::exception_ptr> run_worker_ranks(EngineKind engine, int num_workers, int ranks_per_worker,
                                                         const std::function<void(const comm::Group&)>& body,
-                                                        std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
+                                                        std::chrono::milliseconds timeout = std::chrono::seconds(60),
+                                                        const std::shared_ptr<Mail>& mail = std::make_shared<Mail>()) {
   const auto board = std::make_shared<Board>();
-  const auto mail = std::make_shared<Mail>();
   std::vector<std::exception_ptr> errors(static_cast<size_t>(num_workers * ranks_per_worker));
   std::vector<std::thread> workers;
   for (int worker = 0; worker < num_workers; ++worker) {

@@ -14,6 +14,7 @@
 #include "lockstep/base/hash.h"
 #include "lockstep/comm/diagnostics/call_site.h"
 #include "lockstep/comm/group.h"
+#include "lockstep/strategy/aten_overrides/batch_norm.h"
 #include "lockstep/strategy/strategy_impl.h"
 
 namespace lockstep {
@@ -90,7 +91,9 @@ ModuleBuffers::ModuleBuffers(const StrategyImpl& strategy, const Modules& module
   for (const auto& [name, tensor] : distinct(modules[0]->named_buffers())) {
     Buffer buffer;
     buffer.name = name;
-    buffer.rule = tensor.is_floating_point() ? BufferRule::Mean : BufferRule::First;
+    // Synchronised statistics are equal already.
+    const bool has_mean = tensor.is_floating_point() && !BatchNormOverride::is_marked(tensor);
+    buffer.rule = has_mean ? BufferRule::Mean : BufferRule::First;
     buffer.written_silently = tensor.is_floating_point() && tensor.nbytes() <= kStatisticsBytes;
     buffers_.push_back(std::move(buffer));
   }

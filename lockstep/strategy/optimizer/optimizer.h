@@ -2,7 +2,6 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <source_location>
 #include <tuple>
 #include <type_traits>
@@ -18,6 +17,8 @@
 
 #include "lockstep/api.h"
 #include "lockstep/comm/diagnostics/call_site.h"
+#include "lockstep/strategy/optimizer/compression.h"
+#include "lockstep/strategy/optimizer/minimize_options.h"
 #include "lockstep/strategy/optimizer/module.h"
 #include "lockstep/strategy/optimizer/optimizer_core.h"
 #include "lockstep/strategy/optimizer/optimizer_front.h"
@@ -44,11 +45,8 @@ inline constexpr bool kElementwise<torch::optim::Adagrad> = true;
 /// How an optimizer treats the gradients of replicas.
 struct GradientOptions {
   Gradients gradients = Gradients::Sum;
-};
-
-struct MinimizeOptions {
-  /// Scales the summed gradients so that the norm of all together is at most this.
-  std::optional<double> clip_norm = std::nullopt;
+  /// What is sent between workers in place of gradients: `compression::Float16{}`, `compression::PowerSGD{.rank = 2}`.
+  GradientCompression compression = compression::None{};
 };
 
 /// An optimizer of LibTorch whose parameters are replicated on all devices: what `optimizer<O>(...)` returns.
@@ -67,11 +65,27 @@ class Optimizer {
 
   /// Differentiates the loss by this optimizer's parameters, sums gradients over replicas and updates. It starts from
   /// nothing: gradients that another loss left are dropped, and parameters of other optimizers get none. Afterwards
-  /// there are no gradients, also where it throws. To accumulate gradients, call `loss.backward()` and `step()`.
+  /// there are no gradients, also where it throws.
   void minimize(const at::Tensor& loss, const MinimizeOptions& options = {},
                 const std::source_location& where = std::source_location::current()) const {
     const comm::CallSiteScope site(where);
-    core_->minimize(loss, options.clip_norm);
+    detail::OptimizerCore::minimize(core_.get(), loss, options);
+  }
+
+  /// Differentiates the loss by this optimizer's parameters and adds the gradients to those that there are, so that
+  /// several small batches make one update: `accumulate` for each of them, in one run or several, then `apply`. Of the
+  /// options only the scaler may be given. Where it throws, all gradients are gone.
+  void accumulate(const at::Tensor& loss, const MinimizeOptions& options = {},
+                  const std::source_location& where = std::source_location::current()) const {
+    const comm::CallSiteScope site(where);
+    detail::OptimizerCore::accumulate(core_.get(), loss, options);
+  }
+  /// Sums the accumulated gradients over replicas, clips and updates. Afterwards there are no gradients, also where it
+  /// throws. The scaler is the one that `accumulate` was given.
+  void apply(const MinimizeOptions& options = {},
+             const std::source_location& where = std::source_location::current()) const {
+    const comm::CallSiteScope site(where);
+    detail::OptimizerCore::apply(core_.get(), options);
   }
 
   /// Sums gradients over replicas, unless `reduce_gradients` did, and updates. Gradients remain until `zero_grad`.
@@ -118,6 +132,8 @@ class Optimizer {
   }
 
   detail::OptimizerCore& core() const { return *core_; }
+  /// Internal: for steps of several optimizers.
+  std::shared_ptr<detail::OptimizerCore> shared_core() const { return core_; }
   /// Internal: for checkpoints.
   std::shared_ptr<detail::StateObject> state_object() const { return core_->state_object(); }
 
@@ -171,6 +187,7 @@ Optimizer<O> make_optimizer(const std::vector<std::shared_ptr<ModuleReplicas>>& 
   for (size_t i = 0; i < modules[0]->all().size(); ++i) groups.push_back(groups_of(static_cast<int>(i)));
   OptimizerCore::Setup setup = setup_for(modules, groups);
   setup.gradients = gradients.gradients;
+  setup.compression = gradients.compression;
   set_factories<O>(setup, options...);
   Optimizer<O> made(std::move(setup));
   set_unchanged(modules);
@@ -230,6 +247,7 @@ Optimizer<O> optimizer(const std::vector<Variable>& variables, const Options& op
                        const GradientOptions& gradients = {}) {
   detail::OptimizerCore::Setup setup = detail::setup_for(variables);
   setup.gradients = gradients.gradients;
+  setup.compression = gradients.compression;
   detail::set_factories<O>(setup, options);
   return Optimizer<O>(std::move(setup));
 }

@@ -4,20 +4,19 @@
 
 #include <ATen/ATen.h>
 #include <c10/util/ScopeExit.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
 #include "lockstep/comm/collective_call.h"
 #include "lockstep/strategy/context_frame.h"
 #include "lockstep/strategy/optimizer/exchange/clip_gradients.h"
 #include "lockstep/strategy/optimizer/exchange/gradient_gate.h"
 #include "lockstep/strategy/optimizer/exchange/gradient_weight.h"
 #include "lockstep/strategy/optimizer/exchange/make_exchange.h"
-#include "lockstep/strategy/optimizer/mean_loss.h"
 #include "lockstep/strategy/optimizer/optimizer_core_state.h"
 #include "lockstep/strategy/optimizer/parameter_writes.h"
 #include "lockstep/strategy/optimizer/update/device_optimizer.h"
-#include "lockstep/strategy/replay/used_graphs.h"
+#include "lockstep/strategy/optimizer/without_autocast.h"
 #include "lockstep/strategy/run_replicas.h"
 #include "lockstep/strategy/strategy_impl.h"
 
@@ -64,9 +63,15 @@ OptimizerCoreState::OptimizerCoreState(const OptimizerSetup& setup)
       rows_known(RowUpdate::knows(prototype.kind())),
       elementwise(setup.elementwise),
       gradients(setup.gradients),
+      compression(setup.compression),
       checks_rates(tensors.size() > 1 && has_learning_rates(prototype.front())),
       number(setup.strategy->next_optimizer()) {
   check_own_parameters(tensors, tensors[0].names);
+  validate(compression);
+  if (!std::holds_alternative<compression::None>(compression) && !sends_gradients(*strategy, central)) {
+    LOCKSTEP_LOG(Warn) << "compression of gradients has no effect: replicas of one process, and workers that share "
+                       << "memory, exchange gradients without messages; compression=" << compression;
+  }
   make_plan();
 }
 
@@ -78,7 +83,8 @@ void OptimizerCoreState::make_plan() {
   const auto row_memory = std::make_shared<RowMemory>();
   std::vector<std::unique_ptr<GradientExchange>> exchanges;
   for (int r = 0; r < num_replicas; ++r) {
-    exchanges.push_back(make_exchange(*strategy, r, num_replicas, tensors[static_cast<size_t>(r)], central));
+    exchanges.push_back(
+        make_exchange(*strategy, r, num_replicas, tensors[static_cast<size_t>(r)], central, compression));
   }
   plan = plan_updates(tensors, group_of_each_parameter(prototype.groups()), elementwise,
                       exchanges[0]->scope().num_readers);
@@ -181,45 +187,9 @@ OptimizerReplica& OptimizerCoreState::current_replica(const char* operation) con
   return *replicas[inside ? static_cast<size_t>(frame->replica) : 0];
 }
 
-/// Looks at the first losses, and warns once.
-void OptimizerCoreState::warn_of_mean(const at::Tensor& loss) {
-  constexpr int kLosses = 64;
-  if (num_checked_losses.load(std::memory_order_relaxed) >= kLosses) return;
-  const bool is_mean = is_mean_loss(loss);
-  const int before = num_checked_losses.fetch_add(is_mean ? kLosses : 1);
-  if (is_mean && before < kLosses) warn_of_mean_loss(strategy->num_replicas_in_sync());
-}
-
-/// Gradients of other parameters stay as they are: they belong to other losses.
-void OptimizerCoreState::backward(OptimizerReplica& replica, const at::Tensor& loss) {
-  if (!averages() && has_several_replicas()) warn_of_mean(loss);
-  std::vector<at::Tensor> inputs;
-  inputs.reserve(replica.tensors.parameters.size());
-  for (const at::Tensor& parameter : replica.tensors.parameters) {
-    if (parameter.requires_grad()) inputs.push_back(parameter);
-  }
-  std::vector<at::Tensor> of_loss;
-  bool takes_part = !inputs.empty();
-  if (averages()) {
-    const GradientWeight weight = gradient_weight(*strategy, replica.index, loss);
-    of_loss.push_back(weight.value.to(loss.scalar_type()).expand_as(loss));
-    takes_part = takes_part && !weight.is_zero;
-  }
-  replica.exchange->begin_backward();
-  try {
-    // Without a graph LibTorch says so.
-    if (takes_part || !loss.requires_grad()) {
-      torch::autograd::backward({loss}, of_loss, /*retain_graph=*/{}, /*create_graph=*/false, inputs);
-      UsedGraphs::note(loss);
-    }
-  } catch (...) {
-    replica.exchange->abandon_backward();
-    throw;
-  }
-}
-
 /// Replaces gradients that a user's backward left by their sums, or means.
 void OptimizerCoreState::reduce(OptimizerReplica& replica) const {
+  replica.check_plain("optimizer");
   if (averages()) {
     replica.check_gradients_are_of_this_run();
     replica.reduced.set_weight(gradient_weight(*strategy, replica.index, replica.tensors.parameters[0]));
@@ -302,32 +272,12 @@ OptimizerCore::OptimizerCore(Setup setup) : state_(std::make_shared<OptimizerCor
 
 OptimizerCore::~OptimizerCore() = default;
 
-void OptimizerCore::minimize(const at::Tensor& loss, std::optional<double> clip_norm) {
-  if (current_frame() == nullptr && !state_->has_stepped) state_->before_run();
-  OptimizerReplica& replica = state_->current_replica("minimize");
-  const comm::CollectiveOwnerScope owner(state_->owner("minimize"));
-  LOCKSTEP_CHECK_VALUE(!clip_norm || *clip_norm > 0, "[minimize] the norm must be positive: clip_norm=", *clip_norm);
-  state_->check_plan(replica);
-  replica.drop_gradients();
-  try {
-    state_->backward(replica, loss);
-    if (clip_norm) {
-      replica.exchange->reduce(replica.reduced);
-      detail::clip_gradients(replica.tensors, *clip_norm, replica.reduced);
-    }
-    state_->update(replica);
-  } catch (...) {
-    replica.exchange->abandon_backward();
-    replica.drop_gradients();
-    throw;
-  }
-  replica.drop_gradients();
-}
-
 void OptimizerCore::step() {
   if (current_frame() == nullptr && !state_->has_stepped) state_->before_run();
   OptimizerReplica& replica = state_->current_replica("optimizer step");
   const comm::CollectiveOwnerScope owner(state_->owner("step"));
+  const WithoutAutocast uncast(/*drops_copies=*/true);
+  replica.check_plain("optimizer step");
   if (state_->averages()) state_->reduce(replica);
   state_->update(replica);
 }
@@ -371,7 +321,8 @@ double OptimizerCore::clip_gradients(double max_norm) {
   const comm::CollectiveOwnerScope owner(state_->owner("clip_grad_norm"));
   LOCKSTEP_CHECK_VALUE(max_norm > 0, "[clip_grad_norm] the norm must be positive: max_norm=", max_norm);
   state_->reduce(replica);
-  return detail::clip_gradients(replica.tensors, max_norm, replica.reduced).item<double>();
+  std::vector<at::Tensor> numbers = gradient_numbers(OptimizerGradients{replica.tensors, replica.reduced});
+  return clip_norm(numbers, max_norm).item<double>();
 }
 
 void OptimizerCore::zero_grad() { state_->current_replica("zero_grad").drop_gradients(); }
@@ -394,6 +345,8 @@ void OptimizerCore::check_outside_of_replicas(const char* operation) const {
 torch::optim::Optimizer& OptimizerCore::front() { return state_->prototype.front(); }
 
 StrategyImpl& OptimizerCore::strategy() const { return *state_->strategy; }
+
+Gradients OptimizerCore::gradients() const { return state_->gradients; }
 
 size_t OptimizerCore::num_sharded() const { return state_->replicas[0]->methods.count(UpdateMethod::Sharded); }
 

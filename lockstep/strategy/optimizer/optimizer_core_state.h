@@ -28,6 +28,7 @@ struct OptimizerCoreState final : RunObserver {
   const bool rows_known;
   const bool elementwise;
   const Gradients gradients;
+  const GradientCompression compression;
   /// Whether several replicas could change the learning rates.
   const bool checks_rates;
   UpdatePlan plan;
@@ -69,7 +70,6 @@ struct OptimizerCoreState final : RunObserver {
 
   bool averages() const { return gradients == Gradients::Mean && has_several_replicas() && planned.size() > 0; }
   void warn_of_mean(const at::Tensor& loss);
-  void backward(OptimizerReplica& replica, const at::Tensor& loss);
   void reduce(OptimizerReplica& replica) const;
   void update(OptimizerReplica& replica);
   void update_parameters(OptimizerReplica& replica);

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/strategy/optimizer/tensor_mark.h"
 #include "lockstep/strategy/strategy_impl.h"
 
 namespace lockstep::detail {
@@ -105,8 +106,36 @@ void OptimizerReplica::check_gradients_are_of_this_run() const {
   }
 }
 
+void OptimizerReplica::note_accumulated(std::optional<double> scale, bool is_weighted) {
+  accumulated = AccumulatedGradients{scale, is_weighted};
+  if (accumulated->is_plain()) return;
+  for (const at::Tensor& parameter : tensors.parameters) {
+    const at::Tensor& gradient = parameter.grad();
+    accumulated->left.emplace_back(gradient.getIntrusivePtr(), gradient.defined() ? version_of(gradient) : 0);
+  }
+}
+
+void OptimizerReplica::check_accumulated(const char* operation) const {
+  for (size_t p = 0; p < tensors.parameters.size(); ++p) {
+    const at::Tensor& gradient = tensors.parameters[p].grad();
+    if (!gradient.defined()) continue;
+    const bool is_known = accumulated && p < accumulated->left.size() &&
+                          accumulated->left[p].first._unsafe_get_target() == gradient.unsafeGetTensorImpl() &&
+                          accumulated->left[p].second == version_of(gradient);
+    LOCKSTEP_CHECK_VALUE(is_known, "[", operation, "] with Gradients::Mean or a scaler, gradients must be those that ",
+                         "accumulate() computed, with the same options: parameter=", tensors.name(p),
+                         "; call accumulate(loss) in place of loss.backward(), and zero_grad() before the first one");
+  }
+}
+
+void OptimizerReplica::check_plain(const char* operation) const {
+  LOCKSTEP_CHECK_VALUE(!accumulated || accumulated->is_plain(), "[", operation, "] accumulate() has left gradients ",
+                       "that are weighted (Gradients::Mean) or scaled already; call apply()");
+}
+
 void OptimizerReplica::drop_gradients() {
   for (const at::Tensor& parameter : tensors.parameters) parameter.mutable_grad().reset();
+  accumulated.reset();
   reduced.clear();
 }
 

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "lockstep/strategy/optimizer/exchange/gradient_exchange.h"
@@ -17,6 +20,19 @@ namespace lockstep::detail {
 
 /// Returns the tensors of each replica. Throws if their numbers differ.
 std::vector<ReplicaParameters> parameters_of_replicas(const OptimizerSetup& setup);
+
+/// What the gradients are that `accumulate` has left.
+struct AccumulatedGradients {
+  /// The factor of the losses; none where no scaler was given.
+  std::optional<double> scale;
+  /// Whether they have their weight in the mean already.
+  bool is_weighted = false;
+  /// Each gradient and its version when it was left.
+  std::vector<std::pair<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>, uint32_t>> left = {};
+
+  /// Whether they are what `backward()` would have left.
+  bool is_plain() const { return !scale && !is_weighted; }
+};
 
 /// What one replica's thread works with.
 struct OptimizerReplica {
@@ -36,6 +52,12 @@ struct OptimizerReplica {
   void note_gradients();
   /// Throws if one of them has been added to: its rows are not known.
   void check_gradients_are_of_this_run() const;
+  /// Notes the gradients that `accumulate` leaves.
+  void note_accumulated(std::optional<double> scale, bool is_weighted);
+  /// Throws if there are gradients that others than `accumulate` have computed or changed.
+  void check_accumulated(const char* operation) const;
+  /// Throws if `accumulate` has left gradients that only `apply` can use.
+  void check_plain(const char* operation) const;
 
   const int index;
   const ReplicaParameters& tensors;
@@ -49,6 +71,8 @@ struct OptimizerReplica {
   OptimizerWrites writes;
   /// The gradients that were there when the run began.
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> earlier_gradients;
+  /// None where `accumulate` has left no gradients.
+  std::optional<AccumulatedGradients> accumulated;
 };
 
 }  // namespace lockstep::detail

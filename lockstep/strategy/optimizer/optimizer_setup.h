@@ -7,6 +7,7 @@
 
 #include <torch/optim/optimizer.h>
 
+#include "lockstep/strategy/optimizer/compression.h"
 #include "lockstep/strategy/optimizer/update_observer.h"
 #include "lockstep/strategy/variable/central_tensor.h"
 
@@ -48,6 +49,7 @@ struct OptimizerSetup {
   /// Whether the optimizer treats every element of a parameter alone.
   bool elementwise = false;
   Gradients gradients = Gradients::Sum;
+  GradientCompression compression = {};
 };
 
 }  // namespace lockstep::detail

@@ -8,6 +8,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/strategy/aten_overrides/batch_norm.h"
 #include "lockstep/strategy/aten_overrides/large_pages.h"
 #include "lockstep/strategy/optimizer/module_handles.h"
 #include "lockstep/strategy/optimizer/module_structure.h"
@@ -34,7 +35,22 @@ at::Tensor with_gradient_as(const at::Tensor& tensor, const at::Tensor& like) {
 
 at::Tensor copy_of(const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
-  return with_gradient_as(tensor.detach().clone(), tensor);
+  const at::Tensor copy = with_gradient_as(tensor.detach().clone(), tensor);
+  BatchNormOverride::carry_mark(tensor, copy);
+  return copy;
+}
+
+at::Tensor alias_for_replica(const at::Tensor& tensor) {
+  const at::Tensor alias = with_gradient_as(alias_of(tensor), tensor);
+  BatchNormOverride::carry_mark(tensor, alias);
+  return alias;
+}
+
+/// What is marked in a module is marked in its clone, which has the same tensors in the same order.
+void carry_marks(const std::vector<at::Tensor>& of_module, const std::vector<at::Tensor>& of_clone) {
+  for (size_t i = 0; i < std::min(of_module.size(), of_clone.size()); ++i) {
+    BatchNormOverride::carry_mark(of_module[i], of_clone[i]);
+  }
 }
 
 /// Returns a tensor of the same shape at the same place of another memory.
@@ -123,7 +139,12 @@ bool ReplicaSeparation::shares_modules(const torch::nn::Module& made) const {
                      [&](const ModulePtr& submodule) { return earlier.count(submodule.get()) > 0; });
 }
 
-ReplicaSeparation::ModulePtr ReplicaSeparation::clone_of_first() const { return modules_[0]->clone(); }
+ReplicaSeparation::ModulePtr ReplicaSeparation::clone_of_first() const {
+  ModulePtr clone = modules_[0]->clone();
+  carry_marks(modules_[0]->parameters(), clone->parameters());
+  carry_marks(modules_[0]->buffers(), clone->buffers());
+  return clone;
+}
 
 std::string ReplicaSeparation::name_in_unknown_place(torch::nn::Module& made) const {
   std::vector<std::pair<std::string, const KnownTensor*>> shared;
@@ -148,8 +169,7 @@ void ReplicaSeparation::replace_shared_tensors(torch::nn::Module& made, bool is_
     // References of this list and of tensors_.
     const bool is_held_outside = own.tensor.use_count() > handles + of_first + 2;
     const bool is_alias = stores_once_ && own.is_parameter;
-    replace_handles(made, own.tensor,
-                    is_alias ? with_gradient_as(alias_of(own.tensor), own.tensor) : copy_of(own.tensor));
+    replace_handles(made, own.tensor, is_alias ? alias_for_replica(own.tensor) : copy_of(own.tensor));
     if (is_clone || !is_held_outside || of_first != handles) continue;
     std::optional<LargePages> for_tables;
     if (stores_once_) for_tables.emplace();

@@ -78,6 +78,16 @@ class CrossDeviceGroup final : public comm::GroupImpl {
     copy({whole.narrow(0, share.begin, share.count)}, at::TensorList(&output, 1));
   }
 
+  std::vector<at::Tensor> do_all_to_all(at::TensorList inputs, const comm::RowCounts& sent, comm::RowCounts& received,
+                                        const CommunicationOptions& options) override {
+    return host_.impl()->do_all_to_all(inputs, sent, received, options);
+  }
+
+  std::shared_ptr<comm::GroupImpl> do_within(const std::shared_ptr<comm::GroupImpl>& /*self*/,
+                                             std::shared_ptr<const comm::RankGroups> groups) override {
+    return host_.within(*groups).impl();
+  }
+
   void do_barrier(const CommunicationOptions& options) override { host_.barrier(options); }
 
  private:

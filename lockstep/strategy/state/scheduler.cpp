@@ -11,16 +11,7 @@ struct ReduceLROnPlateau::Judged {
   std::shared_ptr<void> keeps;
   torch::optim::Optimizer& optimizer;
   PlateauOptions options;
-  double best = 0;
-  int64_t num_bad = 0;
-  int64_t cooldown = 0;
-
-  bool is_better(double value) const {
-    const bool is_min = options.mode == PlateauOptions::Mode::Min;
-    const bool is_relative = options.threshold_mode == PlateauOptions::Threshold::Relative;
-    if (is_min) return value < (is_relative ? best * (1 - options.threshold) : best - options.threshold);
-    return value > (is_relative ? best * (1 + options.threshold) : best + options.threshold);
-  }
+  PlateauJudge judge{options};
 
   void reduce() const {
     for (auto& group : optimizer.param_groups()) {
@@ -31,44 +22,61 @@ struct ReduceLROnPlateau::Judged {
   }
 };
 
-ReduceLROnPlateau::ReduceLROnPlateau(std::shared_ptr<void> keeps, torch::optim::Optimizer& optimizer,
-                                     const PlateauOptions& options)
-    : judged_(std::make_shared<Judged>(Judged{std::move(keeps), optimizer, options})) {
+PlateauJudge::PlateauJudge(const PlateauOptions& options)
+    : options_(options),
+      best_(options.mode == PlateauOptions::Mode::Min ? std::numeric_limits<double>::infinity()
+                                                      : -std::numeric_limits<double>::infinity()) {
   LOCKSTEP_CHECK_VALUE(options.factor < 1, "[ReduceLROnPlateau] the factor must be below 1: factor=", options.factor);
-  const double infinity = std::numeric_limits<double>::infinity();
-  judged_->best = options.mode == PlateauOptions::Mode::Min ? infinity : -infinity;
 }
 
-void ReduceLROnPlateau::step(double value) const {
-  Judged& judged = *judged_;
-  if (judged.is_better(value)) {
-    judged.best = value;
-    judged.num_bad = 0;
+bool PlateauJudge::is_better(double value) const {
+  const bool is_min = options_.mode == PlateauOptions::Mode::Min;
+  const bool is_relative = options_.threshold_mode == PlateauOptions::Threshold::Relative;
+  if (is_min) return value < (is_relative ? best_ * (1 - options_.threshold) : best_ - options_.threshold);
+  return value > (is_relative ? best_ * (1 + options_.threshold) : best_ + options_.threshold);
+}
+
+bool PlateauJudge::step(double value) {
+  if (is_better(value)) {
+    best_ = value;
+    num_bad_ = 0;
   } else {
-    ++judged.num_bad;
+    ++num_bad_;
   }
-  if (judged.cooldown > 0) {
-    --judged.cooldown;
-    judged.num_bad = 0;
+  if (cooldown_ > 0) {
+    --cooldown_;
+    num_bad_ = 0;
   }
-  if (judged.num_bad <= judged.options.patience) return;
-  judged.reduce();
-  judged.cooldown = judged.options.cooldown;
-  judged.num_bad = 0;
+  if (num_bad_ <= options_.patience) return false;
+  cooldown_ = options_.cooldown;
+  num_bad_ = 0;
+  return true;
 }
 
-State ReduceLROnPlateau::state() const {
+State PlateauJudge::state() const {
   State state;
-  state.set("best", State::Value(judged_->best));
-  state.set("num_bad", State::Value(judged_->num_bad));
-  state.set("cooldown", State::Value(judged_->cooldown));
+  state.set("best", State::Value(best_));
+  state.set("num_bad", State::Value(num_bad_));
+  state.set("cooldown", State::Value(cooldown_));
   return state;
 }
 
-void ReduceLROnPlateau::load_state(const State& state) const {
-  judged_->best = state.number("best");
-  judged_->num_bad = state.integer("num_bad");
-  judged_->cooldown = state.integer("cooldown");
+void PlateauJudge::load_state(const State& state) {
+  best_ = state.number("best");
+  num_bad_ = state.integer("num_bad");
+  cooldown_ = state.integer("cooldown");
 }
+
+ReduceLROnPlateau::ReduceLROnPlateau(std::shared_ptr<void> keeps, torch::optim::Optimizer& optimizer,
+                                     const PlateauOptions& options)
+    : judged_(std::make_shared<Judged>(Judged{std::move(keeps), optimizer, options})) {}
+
+void ReduceLROnPlateau::step(double value) const {
+  if (judged_->judge.step(value)) judged_->reduce();
+}
+
+State ReduceLROnPlateau::state() const { return judged_->judge.state(); }
+
+void ReduceLROnPlateau::load_state(const State& state) const { judged_->judge.load_state(state); }
 
 }  // namespace lockstep

@@ -83,6 +83,28 @@ struct PlateauOptions {
   double eps = 1e-8;
 };
 
+/// Judges by the rules of PyTorch's ReduceLROnPlateau whether learning rates should be reduced.
+class LOCKSTEP_API PlateauJudge {
+ public:
+  /// ValueError where the factor is not below 1.
+  explicit PlateauJudge(const PlateauOptions& options = {});
+
+  /// Takes the next value, and returns whether to reduce.
+  bool step(double value);
+
+  /// The best value and the counts.
+  State state() const;
+  void load_state(const State& state);
+
+ private:
+  bool is_better(double value) const;
+
+  PlateauOptions options_;
+  double best_;
+  int64_t num_bad_ = 0;
+  int64_t cooldown_ = 0;
+};
+
 /// Reduces the learning rates when a value stops getting better, by the rules of PyTorch's ReduceLROnPlateau. Every
 /// worker gives the same values. Outside of `run`. A cheap handle.
 class LOCKSTEP_API ReduceLROnPlateau {

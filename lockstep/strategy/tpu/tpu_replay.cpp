@@ -135,6 +135,7 @@ std::string TPUReplay::key_of(const StepArguments& arguments) {
   append(key, c10::InferenceMode::is_enabled());
   append(key, at::get_default_dtype().id());
   append(key, xla::uses_full_precision());
+  append(key, xla::narrows_products());
   size_t position = 0;
   for (const auto& of_replica : arguments.numbers) {
     for (const xla::StepNumber& number : of_replica) {

@@ -1,6 +1,8 @@
 #include "lockstep/strategy/tpu/traced_group.h"
 
+#include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <string>
 #include <string_view>
 
@@ -19,13 +21,21 @@ bool is_traced(at::TensorList tensors) {
   return !tensors.empty() && tensors[0].device().type() == c10::DeviceType::XLA;
 }
 
+/// Factories without a device make tensors of the replica's device.
+const at::TensorOptions kHostNumbers = at::TensorOptions(at::kLong).device(at::kCPU);
+
 class TracedGroup final : public comm::GroupImpl {
  public:
   explicit TracedGroup(comm::Group host) : host_(std::move(host)) {}
+  TracedGroup(comm::Group host, std::shared_ptr<const comm::RankGroups> groups)
+      : host_(std::move(host)), groups_(std::move(groups)), within_(c10::str(", within ", *groups_)) {
+    for (const auto& group : groups_->groups()) members_.insert(members_.end(), group.begin(), group.end());
+  }
 
   int rank() const override { return host_.rank(); }
   int size() const override { return host_.size(); }
   const std::string& name() const override { return host_.name(); }
+  bool is_alone() const override { return groups_ ? groups_->num_ranks() == 1 : size() == 1; }
 
   void do_all_reduce(at::TensorList inputs, at::TensorList outputs, ReduceOp op,
                      const CommunicationOptions& options) override {
@@ -50,21 +60,21 @@ class TracedGroup final : public comm::GroupImpl {
   void do_broadcast(at::TensorList inputs, at::TensorList outputs, int root,
                     const CommunicationOptions& options) override {
     if (!is_traced(inputs)) return copy(host_.broadcast(inputs, root, options), outputs);
-    const auto from_root = [&](const at::Tensor& t) { return xla::broadcast_from(t, root, size()); };
+    const auto from_root = [&](const at::Tensor& t) { return xla::broadcast_from(t, root, size(), members_); };
     copy(traced(from_root, inputs, "broadcast", c10::str("root ", root), options), outputs);
   }
 
   std::vector<at::Tensor> do_all_gather(at::TensorList inputs, int64_t dim,
                                         const CommunicationOptions& options) override {
     if (!is_traced(inputs)) return host_.all_gather(inputs, dim, options);
-    const auto gather = [&](const at::Tensor& t) { return xla::all_gathered(t, dim, size()); };
+    const auto gather = [&](const at::Tensor& t) { return xla::all_gathered(t, dim, size(), members_); };
     return traced(gather, inputs, "all_gather", c10::str("dim ", dim), options);
   }
 
   std::vector<at::Tensor> do_gather(at::TensorList inputs, int64_t dim, int root,
                                     const CommunicationOptions& options) override {
     if (!is_traced(inputs)) return host_.gather(inputs, dim, root, options);
-    const auto gather = [&](const at::Tensor& t) { return xla::all_gathered(t, dim, size()); };
+    const auto gather = [&](const at::Tensor& t) { return xla::all_gathered(t, dim, size(), members_); };
     auto gathered = traced(gather, inputs, "gather", c10::str("dim ", dim, ", root ", root), options);
     return rank() == root ? gathered : std::vector<at::Tensor>{};
   }
@@ -79,15 +89,88 @@ class TracedGroup final : public comm::GroupImpl {
     copy(traced(reduce, input, "reduce_scatter", op.name(), options), output);
   }
 
+  std::vector<at::Tensor> do_all_to_all(at::TensorList inputs, const comm::RowCounts& sent, comm::RowCounts& received,
+                                        const CommunicationOptions& options) override {
+    if (!is_traced(inputs)) return host_.impl()->do_all_to_all(inputs, sent, received, options);
+    const auto counts = counts_of_all(sent, options);
+    received.assign(inputs.size(), {});
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      for (const auto& from : counts) received[i].push_back(from[i][static_cast<size_t>(rank())]);
+    }
+    size_t index = 0;
+    const auto exchange = [&](const at::Tensor& t) { return exchanged(t, counts, index++); };
+    return traced(exchange, inputs, "all_to_all", "rows", options);
+  }
+
+  std::shared_ptr<comm::GroupImpl> do_within(const std::shared_ptr<comm::GroupImpl>& /*self*/,
+                                             std::shared_ptr<const comm::RankGroups> groups) override {
+    LOCKSTEP_CHECK_IMPLEMENTED(groups->is_uniform(),
+                               "[within] groups of replicas on XLA devices have one size: groups=", *groups,
+                               "; make them equal");
+    return std::make_shared<TracedGroup>(host_.within(*groups), std::move(groups));
+  }
+
   void do_barrier(const CommunicationOptions& options) override { host_.barrier(options); }
 
  private:
-  at::Tensor all_reduced(const at::Tensor& tensor, ReduceOp op) const { return xla::all_reduced(tensor, op, size()); }
+  at::Tensor all_reduced(const at::Tensor& tensor, ReduceOp op) const {
+    return xla::all_reduced(tensor, op, size(), members_);
+  }
+
+  /// How many rows each rank sends to each: `[from][tensor][to]`. Replicas with other programs may have other numbers.
+  std::vector<comm::RowCounts> counts_of_all(const comm::RowCounts& sent, const CommunicationOptions& options) const {
+    std::vector<int64_t> flat;
+    for (const auto& of_tensor : sent) flat.insert(flat.end(), of_tensor.begin(), of_tensor.end());
+    CommunicationOptions of_numbers = options;
+    of_numbers.implementation = CommunicationImplementation::Auto;
+    const comm::OperationScope operation({"all_to_all"});
+    const at::Tensor all = host_.all_gather(at::tensor(flat, kHostNumbers).unsqueeze(0), 0, of_numbers);
+    const int64_t* next = all.data_ptr<int64_t>();
+    std::vector<comm::RowCounts> counts(static_cast<size_t>(size()), sent);
+    for (comm::RowCounts& from : counts) {
+      for (auto& of_tensor : from) {
+        for (int64_t& rows : of_tensor) rows = *next++;
+      }
+    }
+    return counts;
+  }
+
+  /// Replicas are one program, so each one sends and receives the same number of rows.
+  void check_equal_rows(const std::vector<comm::RowCounts>& counts, size_t index) const {
+    const auto rows_of = [&](size_t rank, bool sent) {
+      int64_t rows = 0;
+      for (size_t other = 0; other < counts.size(); ++other) {
+        rows += sent ? counts[rank][index][other] : counts[other][index][rank];
+      }
+      return rows;
+    };
+    for (size_t rank = 0; rank < counts.size(); ++rank) {
+      LOCKSTEP_CHECK_IMPLEMENTED(rows_of(rank, true) == rows_of(0, true) && rows_of(rank, false) == rows_of(0, true),
+                                 "[all_to_all] replicas on XLA devices send and receive the same number of rows: rows=",
+                                 rows_of(0, true), ", replica ", rank, " sends ", rows_of(rank, true), " and receives ",
+                                 rows_of(rank, false), "; pad them to one size first");
+    }
+  }
+
+  /// Gathers all rows, and selects those that the ranks send to this one. Where the rows are is an input of the
+  /// program.
+  at::Tensor exchanged(const at::Tensor& tensor, const std::vector<comm::RowCounts>& counts, size_t index) const {
+    check_equal_rows(counts, index);
+    std::vector<int64_t> rows;
+    for (size_t from = 0; from < counts.size(); ++from) {
+      const auto& sent = counts[from][index];
+      const auto before =
+          std::accumulate(sent.begin(), sent.begin() + rank(), static_cast<int64_t>(from) * tensor.size(0));
+      for (int64_t row = 0; row < sent[static_cast<size_t>(rank())]; ++row) rows.push_back(before + row);
+    }
+    const at::Tensor all = xla::all_gathered(tensor, 0, size(), members_);
+    return all.index_select(0, at::tensor(rows, kHostNumbers).to(tensor.device()));
+  }
 
   /// Applies a collective to each tensor, and notes the call with what replicas must agree on.
   template <class F>
-  static std::vector<at::Tensor> traced(F&& collective, at::TensorList inputs, const char* operation,
-                                        std::string_view agreed, const CommunicationOptions& options) {
+  std::vector<at::Tensor> traced(F&& collective, at::TensorList inputs, const char* operation, std::string_view agreed,
+                                 const CommunicationOptions& options) const {
     if (const xla::LazyStorage* storage = xla::storage_of(inputs[0])) {
       const bool is_inside = storage->device().run;
       LOCKSTEP_CHECK_CONTEXT(is_inside, "[", operation,
@@ -95,7 +178,7 @@ class TracedGroup final : public comm::GroupImpl {
                              "gradients: device=", inputs[0].device(), "; call backward() in the function of `run`");
       const auto owner = comm::CollectiveOwner::current();
       const std::string purpose = owner.kind.empty() ? "" : c10::str(owner, ", ");
-      xla::CollectiveNote note{c10::str(operation, "(", purpose, agreed, ")"), options.timeout()};
+      xla::CollectiveNote note{c10::str(operation, "(", purpose, agreed, within_, ")"), options.timeout()};
       if (note.timeout.count() > 0) note.made = std::chrono::steady_clock::now();
       storage->device().note_collective(std::move(note));
     }
@@ -110,6 +193,10 @@ class TracedGroup final : public comm::GroupImpl {
   }
 
   comm::Group host_;
+  /// Null where the group has all replicas; else its members, group by group, and how calls name it.
+  std::shared_ptr<const comm::RankGroups> groups_;
+  std::vector<int64_t> members_;
+  std::string within_;
 };
 
 }  // namespace

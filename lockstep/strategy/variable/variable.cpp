@@ -78,7 +78,7 @@ at::Tensor Variable::value() const {
   const bool sync = sync_on_read_depth > 0 && impl_->on_read() && current_position().kind == PositionKind::Replica &&
                     impl_->strategy->num_replicas_in_sync() > 1;
   if (sync && impl_->options.aggregation != VariableAggregation::OnlyFirstReplica) {
-    return detail::all_reduce(*impl_->strategy, component, aggregation_op(*impl_),
+    return detail::all_reduce({*impl_->strategy, component}, aggregation_op(*impl_),
                               std::vector{impl_->components[component]})[0];
   }
   if (sync) return impl_->strategy->group(component).broadcast(impl_->components[component], 0);

@@ -182,9 +182,9 @@ IndexedSlices rows_of_first(const VariableImpl& impl, int replica, const Indexed
 IndexedSlices combine_rows(const VariableImpl& impl, int replica, const IndexedSlices& rows) {
   switch (impl.options.aggregation) {
     case VariableAggregation::Sum:
-      return all_reduce(*impl.strategy, replica, ReduceOp::Sum, rows);
+      return all_reduce({*impl.strategy, replica}, ReduceOp::Sum, rows);
     case VariableAggregation::Mean:
-      return all_reduce(*impl.strategy, replica, ReduceOp::Mean, rows);
+      return all_reduce({*impl.strategy, replica}, ReduceOp::Mean, rows);
     case VariableAggregation::OnlyFirstReplica:
       return impl.strategy->num_replicas_in_sync() > 1 ? rows_of_first(impl, replica, rows) : rows;
     case VariableAggregation::None:

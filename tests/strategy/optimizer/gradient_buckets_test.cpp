@@ -48,6 +48,11 @@ class SentBuckets {
     return sent_;
   }
 
+  void clear() {
+    const std::lock_guard lock(mutex_);
+    sent_.clear();
+  }
+
   /// Waits until `count` buckets have been sent; false after ten seconds.
   bool wait_for(size_t count) {
     std::unique_lock lock(mutex_);
@@ -163,6 +168,37 @@ TEST(GradientBuckets, AnAbandonedPassDoesNotDisturbTheNext) {
   weighted_sum(parameters).backward();
   buckets.finish();
   EXPECT_THAT(sent.get(), ElementsAre(ElementsAre(1), ElementsAre(1), ElementsAre(0)));
+}
+
+TEST(GradientBuckets, SeveralAreSentOneAfterTheOther) {
+  SentBuckets sent;
+  const std::vector<at::Tensor> first{leaf(3), leaf(3)};
+  const std::vector<at::Tensor> second{leaf(4), leaf(4)};
+  GradientBuckets before(first, {1, 1}, kOneParameter, sent.send());
+  GradientBuckets after(second, {1, 1}, kOneParameter, [&](const Bucket& bucket) { sent.send()({bucket[0] + 10}); });
+  for (int pass = 0; pass < 3; ++pass) {
+    for (const auto& parameters : {first, second}) {
+      for (const at::Tensor& parameter : parameters) parameter.mutable_grad().reset();
+    }
+    sent.clear();
+    before.begin();
+    after.begin(&before);
+    weighted_sum(second).backward();
+    first[1].sum().backward();
+    EXPECT_TRUE(sent.wait_for(1));
+    EXPECT_THAT(sent.get(), ElementsAre(ElementsAre(1))) << "it is not their turn";
+    if (pass == 1) {
+      before.abandon();
+      after.abandon();
+      EXPECT_THAT(sent.get(), ElementsAre(ElementsAre(1)));
+      continue;
+    }
+    first[0].sum().backward();
+    EXPECT_TRUE(sent.wait_for(4)) << "nothing is missing, so nobody waits for the end of backward";
+    before.finish();
+    after.finish();
+    EXPECT_THAT(sent.get(), ElementsAre(ElementsAre(1), ElementsAre(0), ElementsAre(11), ElementsAre(10)));
+  }
 }
 
 TEST(GradientBuckets, AParameterIsReachedOnceInAPass) {

@@ -230,6 +230,14 @@ class WrongGroup final : public comm::GroupImpl {
     return right_.gather(inputs, dim, root, options);
   }
   void do_reduce_scatter(const at::Tensor&, const at::Tensor&, ReduceOp, const CommunicationOptions&) override {}
+  std::vector<at::Tensor> do_all_to_all(at::TensorList inputs, const comm::RowCounts& sent, comm::RowCounts& received,
+                                        const CommunicationOptions& options) override {
+    return right_.impl()->do_all_to_all(inputs, sent, received, options);
+  }
+  std::shared_ptr<comm::GroupImpl> do_within(const std::shared_ptr<comm::GroupImpl>&,
+                                             std::shared_ptr<const comm::RankGroups> groups) override {
+    return right_.within(*groups).impl();
+  }
   void do_barrier(const CommunicationOptions& options) override { right_.barrier(options); }
 
  private:

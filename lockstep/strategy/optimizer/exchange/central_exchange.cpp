@@ -36,9 +36,10 @@ CentralExchange::CentralExchange(const StrategyImpl& strategy, int replica, int 
 
 ExchangeScope CentralExchange::scope() const { return local_.scope(); }
 
-void CentralExchange::begin_backward() {
+GradientBuckets* CentralExchange::begin_backward(GradientBuckets* after) {
   check_memory();
   if (buckets_) buckets_->begin();
+  return after;
 }
 
 void CentralExchange::abandon_backward() {

@@ -17,7 +17,7 @@ class LOCKSTEP_API CentralExchange final : public GradientExchange {
                   const std::vector<CentralTensor>& central);
 
   ExchangeScope scope() const override;
-  void begin_backward() override;
+  GradientBuckets* begin_backward(GradientBuckets* after) override;
   void abandon_backward() override;
   bool is_in_flight(size_t parameter) const override {
     return buckets_ && buckets_->is_begun() && buckets_->holds(parameter);

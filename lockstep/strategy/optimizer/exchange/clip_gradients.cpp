@@ -1,34 +1,44 @@
 #include "lockstep/strategy/optimizer/exchange/clip_gradients.h"
 
 #include <algorithm>
+#include <limits>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "lockstep/base/error.h"
 #include "lockstep/strategy/optimizer/exchange/gradient_gate.h"
 
 namespace lockstep::detail {
 namespace {
 
-/// The tensor that holds the numbers of a gradient. A sparse gradient gets every row once, so that the norm is right.
-at::Tensor numbers_of(const ReplicaParameters& replica, size_t index, ReducedGradients& reduced) {
-  const at::Tensor& parameter = replica.parameters[index];
-  const bool is_sum = reduced.is_sum(index);
-  at::Tensor gradient = gradient_to_reduce(parameter, replica.name(index));
+/// The tensor that holds the numbers of a gradient.
+at::Tensor numbers_of(const OptimizerGradients& optimizer, size_t index) {
+  const at::Tensor& parameter = optimizer.parameters.parameters[index];
+  const bool is_sum = optimizer.reduced.is_sum(index);
+  at::Tensor gradient = gradient_to_reduce(parameter, optimizer.parameters.name(index));
   if (gradient.is_sparse() && !gradient.is_coalesced()) parameter.mutable_grad() = gradient.coalesce();
-  if (is_sum) reduced.mark(index);
+  if (is_sum) optimizer.reduced.mark(index);
   return gradient.is_sparse() ? parameter.grad()._values() : gradient;
 }
 
 }  // namespace
 
-at::Tensor clip_gradients(const ReplicaParameters& parameters, double max_norm, ReducedGradients& reduced) {
+std::vector<at::Tensor> gradient_numbers(c10::ArrayRef<OptimizerGradients> optimizers) {
   const at::NoGradGuard no_grad;
-  separate_gradients(parameters.parameters, reduced);
   std::vector<at::Tensor> numbers;
-  for (size_t p = 0; p < parameters.parameters.size(); ++p) {
-    if (parameters.parameters[p].grad().defined()) numbers.push_back(numbers_of(parameters, p, reduced));
+  for (const OptimizerGradients& optimizer : optimizers) {
+    const std::vector<at::Tensor>& parameters = optimizer.parameters.parameters;
+    separate_gradients(parameters, optimizer.reduced);
+    for (size_t p = 0; p < parameters.size(); ++p) {
+      if (parameters[p].grad().defined()) numbers.push_back(numbers_of(optimizer, p));
+    }
   }
+  return numbers;
+}
+
+at::Tensor clip_norm(std::vector<at::Tensor>& numbers, double max_norm) {
+  const at::NoGradGuard no_grad;
   if (numbers.empty()) return at::scalar_tensor(0.0, at::kDouble);
   const bool any_double = std::any_of(numbers.begin(), numbers.end(), [](const at::Tensor& values) {
     return c10::toRealValueType(values.scalar_type()) == at::kDouble;
@@ -44,6 +54,38 @@ at::Tensor clip_gradients(const ReplicaParameters& parameters, double max_norm, 
   for (at::Tensor& values : numbers)
     values.mul_(factor.to(values.device(), c10::toRealValueType(values.scalar_type())));
   return norm;
+}
+
+void clip_values(std::vector<at::Tensor>& numbers, double max_value) {
+  const at::NoGradGuard no_grad;
+  for (at::Tensor& values : numbers) {
+    LOCKSTEP_CHECK_IMPLEMENTED(!values.is_complex(),
+                               "[minimize] complex gradients have no order: clip_value=", max_value,
+                               "; limit them by clip_norm");
+    values.clamp_(-max_value, max_value);
+  }
+}
+
+void unscale(std::vector<at::Tensor>& numbers, double scale) {
+  const at::NoGradGuard no_grad;
+  for (at::Tensor& values : numbers) {
+    LOCKSTEP_CHECK_VALUE(values.scalar_type() != at::kHalf,
+                         "[loss scaler] gradients in float16 vanish when the scale is taken off: scale=", scale,
+                         "; keep parameters in float32 and compute in float16 (PolicyScope)");
+    values.mul_(1 / scale);
+  }
+}
+
+at::Tensor all_finite(const std::vector<at::Tensor>& numbers) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> largest;
+  for (const at::Tensor& values : numbers) {
+    if (values.numel() == 0) continue;
+    // The largest number is infinite or NaN where any is.
+    largest.push_back(values.norm(std::numeric_limits<double>::infinity()).to(numbers[0].device(), at::kDouble));
+  }
+  if (largest.empty()) return at::scalar_tensor(true, at::kBool);
+  return at::stack(largest).isfinite().all();
 }
 
 }  // namespace lockstep::detail

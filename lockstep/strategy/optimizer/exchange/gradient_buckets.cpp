@@ -52,6 +52,9 @@ struct GradientBuckets::State {
   size_t asked = 0;
   size_t done = 0;
   bool stopping = false;
+  /// Whether it is the turn of these buckets; those that wait for the end of these.
+  bool has_turn = true;
+  std::weak_ptr<State> next_turn;
   std::exception_ptr failure;
   std::thread thread;
 
@@ -64,6 +67,7 @@ struct GradientBuckets::State {
   void serve();
   void complete(const Bucket& bucket);
   void send_now(Bucket& bucket);
+  void take_turn();
   void wait();
 };
 
@@ -145,15 +149,17 @@ void GradientBuckets::State::serve() {
   const at::NoGradGuard no_grad;
   std::unique_lock lock(mutex);
   while (true) {
-    changed.wait(lock, [&] { return stopping || (done < asked && !failure); });
+    changed.wait(lock, [&] { return stopping || (done < asked && has_turn && !failure); });
     if (stopping) return;
     const size_t bucket = done;
+    const auto following = bucket + 1 == buckets.size() ? next_turn.lock() : nullptr;
     const comm::CallSiteScope caller(site);
     const comm::CollectiveOwnerScope of_optimizer(owner);
     lock.unlock();
     std::exception_ptr error;
     try {
       send_now(buckets[bucket]);
+      if (following) following->take_turn();
     } catch (...) {
       error = std::current_exception();
     }
@@ -191,6 +197,12 @@ void GradientBuckets::State::send_now(Bucket& bucket) {
   stream.synchronize();
 }
 
+void GradientBuckets::State::take_turn() {
+  const std::lock_guard lock(mutex);
+  has_turn = true;
+  changed.notify_all();
+}
+
 void GradientBuckets::State::wait() {
   std::unique_lock lock(mutex);
   changed.wait(lock, [&] { return failure || done == asked; });
@@ -224,7 +236,7 @@ size_t GradientBuckets::num_buckets() const { return state_->buckets.size(); }
 bool GradientBuckets::is_begun() const { return state_->begun; }
 const std::vector<size_t>& GradientBuckets::filled_with_zeros() const { return state_->filled_with_zeros; }
 
-void GradientBuckets::begin() {
+void GradientBuckets::begin(GradientBuckets* after) {
   for (auto& bucket : state_->buckets) bucket.missing = bucket.parameters.size();
   std::fill(state_->filled_by_backward.begin(), state_->filled_by_backward.end(), 0);
   state_->filled_with_zeros.clear();
@@ -237,6 +249,12 @@ void GradientBuckets::begin() {
   state_->done = 0;
   state_->failure = nullptr;
   state_->begun = true;
+  state_->next_turn.reset();
+  state_->has_turn = after == nullptr || after->num_buckets() == 0;
+  lock.unlock();
+  if (state_->has_turn) return;
+  const std::lock_guard before(after->state_->mutex);
+  after->state_->next_turn = state_;
 }
 
 void GradientBuckets::finish() {
@@ -248,6 +266,7 @@ void GradientBuckets::finish() {
 void GradientBuckets::abandon() {
   state_->begun = false;
   std::unique_lock lock(state_->mutex);
+  if (!state_->has_turn) state_->asked = state_->done;
   state_->changed.wait(lock, [&] { return state_->failure || state_->done == state_->asked; });
 }
 

@@ -34,8 +34,9 @@ class LOCKSTEP_API GradientBuckets {
   bool holds(size_t parameter) const;
   size_t num_buckets() const;
 
-  /// The next backward pass fills the buckets.
-  void begin();
+  /// The next backward pass fills the buckets. Those of several optimizers that one pass fills are sent one after the
+  /// other: these ones when all of `after`, which has begun before and is finished before, are sent.
+  void begin(GradientBuckets* after = nullptr);
   /// Whether a pass has begun and is neither finished nor abandoned.
   bool is_begun() const;
   /// Sends the remaining buckets and waits for all. Throws what `send` has thrown.

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include <c10/core/Device.h>  // before FunctionRef.h, which needs what it includes
 #include <c10/util/FunctionRef.h>
 
 #include "lockstep/strategy/optimizer/exchange/reduced_gradients.h"
@@ -15,6 +16,8 @@
 ///   - cross_device_exchange.h: replicas of one process, whose gradients are summed by the user's CrossDeviceOps;
 ///   - central_exchange.h: parameters are stored once; gradients of other devices are copied to where they are stored.
 namespace lockstep::detail {
+
+class GradientBuckets;
 
 /// Which replicas read what this one publishes. It does not change.
 struct ExchangeScope {
@@ -39,8 +42,9 @@ class GradientExchange {
 
   virtual ExchangeScope scope() const = 0;
 
-  /// The next backward pass computes the gradients of one step: they may be sent while it runs.
-  virtual void begin_backward() {}
+  /// The next backward pass computes the gradients of one step: they may be sent while it runs. Where a pass is for
+  /// several optimizers, `after` is what this exchange must send after; it returns what the next one must send after.
+  virtual GradientBuckets* begin_backward(GradientBuckets* after) { return after; }
   /// Backward threw. Waits for what is in flight and drops the rest.
   virtual void abandon_backward() {}
   /// Whether another thread may be sending the gradient of a parameter, after `begin_backward` and until `reduce` or

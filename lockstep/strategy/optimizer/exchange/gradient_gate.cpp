@@ -68,6 +68,26 @@ std::vector<Extent> shared_extents(const std::vector<at::Tensor>& parameters) {
   return shared;
 }
 
+/// The gradients that cover memory of another one, which is not among them.
+std::vector<size_t> overlapping_gradients(const std::vector<at::Tensor>& parameters) {
+  std::vector<Extent> shared = shared_extents(parameters);
+  std::vector<size_t> overlapping;
+  if (shared.size() < 2) return overlapping;
+  std::sort(shared.begin(), shared.end());
+  const c10::StorageImpl* storage = nullptr;
+  int64_t covered = 0;
+  for (const Extent& extent : shared) {
+    if (extent.storage != storage) covered = extent.begin;
+    storage = extent.storage;
+    if (extent.begin < covered) {
+      overlapping.push_back(extent.parameter);
+    } else {
+      covered = extent.end;
+    }
+  }
+  return overlapping;
+}
+
 }  // namespace
 
 at::Tensor exchanged_gradient(const at::Tensor& parameter, c10::Device reader, std::string_view name) {
@@ -98,24 +118,21 @@ at::Tensor set_zero_gradient(const at::Tensor& parameter) {
   return parameter.mutable_grad() = at::zeros_like(parameter, options, at::MemoryFormat::Contiguous);
 }
 
-void separate_gradients(const std::vector<at::Tensor>& parameters, ReducedGradients& reduced) {
-  std::vector<Extent> shared = shared_extents(parameters);
-  if (shared.size() < 2) return;
+void separate_gradients(const std::vector<at::Tensor>& parameters) {
   const at::NoGradGuard no_grad;
-  std::sort(shared.begin(), shared.end());
-  const c10::StorageImpl* storage = nullptr;
-  int64_t covered = 0;
-  for (const Extent& extent : shared) {
-    if (extent.storage != storage) covered = extent.begin;
-    storage = extent.storage;
-    if (extent.begin < covered) {
-      const bool is_sum = reduced.is_sum(extent.parameter);
-      at::Tensor& gradient = parameters[extent.parameter].mutable_grad();
-      gradient = gradient.clone();
-      if (is_sum) reduced.mark(extent.parameter);
-    } else {
-      covered = extent.end;
-    }
+  for (const size_t p : overlapping_gradients(parameters)) {
+    at::Tensor& gradient = parameters[p].mutable_grad();
+    gradient = gradient.clone();
+  }
+}
+
+void separate_gradients(const std::vector<at::Tensor>& parameters, ReducedGradients& reduced) {
+  const at::NoGradGuard no_grad;
+  for (const size_t p : overlapping_gradients(parameters)) {
+    const bool is_sum = reduced.is_sum(p);
+    at::Tensor& gradient = parameters[p].mutable_grad();
+    gradient = gradient.clone();
+    if (is_sum) reduced.mark(p);
   }
 }
 

@@ -31,6 +31,8 @@ LOCKSTEP_API at::Tensor set_zero_gradient(const at::Tensor& parameter);
 /// Gives each gradient memory of its own before gradients are written: backward may leave views of one tensor in
 /// several parameters. A sum stays a sum.
 LOCKSTEP_API void separate_gradients(const std::vector<at::Tensor>& parameters, ReducedGradients& reduced);
+/// Does it for gradients of which none is a sum, those of several optimizers.
+LOCKSTEP_API void separate_gradients(const std::vector<at::Tensor>& parameters);
 /// Does it for one gradient that backward has just written, while other gradients are not there yet. `received` is what
 /// the node that wrote it was given.
 LOCKSTEP_API void separate_from_graph(at::Tensor& gradient, const std::vector<at::Tensor>& received);

@@ -69,9 +69,18 @@ ReplicaGradients gradient_presence(const std::vector<at::Tensor>& parameters, co
 }
 
 void sum_gradients(const comm::Group& group, const ReplicaParameters& replica, const std::vector<char>& present,
-                   const std::vector<char>& skip, ReducedGradients& reduced, const CommunicationOptions& options) {
+                   const std::vector<char>& skip, ReducedGradients& reduced) {
+  sum_gradients(group, replica, present, skip, reduced,
+                [&](const std::vector<size_t>& /*parameters*/, const std::vector<at::Tensor>& gradients) {
+                  group.all_reduce_(gradients, ReduceOp::Sum);
+                });
+}
+
+void sum_gradients(const comm::Group& group, const ReplicaParameters& replica, const std::vector<char>& present,
+                   const std::vector<char>& skip, ReducedGradients& reduced, SumDense sum_dense) {
   const std::vector<at::Tensor>& parameters = replica.parameters;
   separate_gradients(parameters, reduced);
+  std::vector<size_t> dense_parameters;
   std::vector<at::Tensor> dense;
   for (size_t p = 0; p < parameters.size(); ++p) {
     if (present[p] == kAbsent || skip[p] != 0) continue;
@@ -83,13 +92,12 @@ void sum_gradients(const comm::Group& group, const ReplicaParameters& replica, c
       const at::Tensor sum = group.all_reduce(rows, ReduceOp::Sum);
       // GPUs add equal rows in any order, which would give replicas different bits.
       parameters[p].mutable_grad() = sum.is_cuda() ? sum.coalesce() : sum;
-    } else if (gradient.defined()) {
-      dense.push_back(gradient);
     } else {
-      dense.push_back(set_zero_gradient(parameters[p]));
+      dense_parameters.push_back(p);
+      dense.push_back(gradient.defined() ? gradient : set_zero_gradient(parameters[p]));
     }
   }
-  if (!dense.empty()) group.all_reduce_(dense, ReduceOp::Sum, options);
+  if (!dense.empty()) sum_dense(dense_parameters, dense);
   for (size_t p = 0; p < parameters.size(); ++p) {
     if (present[p] != kAbsent && skip[p] == 0) reduced.mark(p);
   }

@@ -33,6 +33,12 @@ LOCKSTEP_API ReplicaGradients gradient_presence(const std::vector<at::Tensor>& p
 /// Where this rank has no gradient but `present` says that another one has, it counts as zero.
 LOCKSTEP_API void sum_gradients(const comm::Group& group, const ReplicaParameters& replica,
                                 const std::vector<char>& present, const std::vector<char>& skip,
-                                ReducedGradients& reduced, const CommunicationOptions& options = {});
+                                ReducedGradients& reduced);
+/// Replaces dense gradients by their sums: numbers of parameters, and their gradients.
+using SumDense = c10::function_ref<void(const std::vector<size_t>&, const std::vector<at::Tensor>&)>;
+/// The same, with `sum_dense` for the dense ones.
+LOCKSTEP_API void sum_gradients(const comm::Group& group, const ReplicaParameters& replica,
+                                const std::vector<char>& present, const std::vector<char>& skip,
+                                ReducedGradients& reduced, SumDense sum_dense);
 
 }  // namespace lockstep::detail

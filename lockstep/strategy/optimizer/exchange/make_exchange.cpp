@@ -9,17 +9,22 @@
 
 namespace lockstep::detail {
 
+bool sends_gradients(const StrategyImpl& strategy, const std::vector<CentralTensor>& central) {
+  return central.empty() && strategy.shared_rendezvous() == nullptr && strategy.num_workers() > 1;
+}
+
 std::unique_ptr<GradientExchange> make_exchange(const StrategyImpl& strategy, int replica, int num_replicas,
                                                 const ReplicaParameters& parameters,
-                                                const std::vector<CentralTensor>& central) {
+                                                const std::vector<CentralTensor>& central,
+                                                const GradientCompression& compression) {
   if (!central.empty()) {
     return std::make_unique<CentralExchange>(strategy, replica, num_replicas, parameters, central);
   }
   if (strategy.shared_rendezvous() != nullptr) {
     return std::make_unique<SharedMemoryExchange>(strategy, replica, parameters);
   }
-  if (strategy.num_workers() > 1) {
-    return std::make_unique<MessageExchange>(strategy, replica, num_replicas, parameters);
+  if (sends_gradients(strategy, central)) {
+    return std::make_unique<MessageExchange>(strategy, replica, num_replicas, parameters, compression);
   }
   if (strategy.reduces_with_cross_device_ops()) {
     return std::make_unique<CrossDeviceExchange>(strategy, replica, num_replicas, parameters);

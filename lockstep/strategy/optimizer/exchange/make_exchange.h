@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "lockstep/strategy/optimizer/compression.h"
 #include "lockstep/strategy/optimizer/exchange/gradient_exchange.h"
 
 namespace lockstep::detail {
@@ -14,6 +15,10 @@ class StrategyImpl;
 /// each replica stores its own parameters.
 std::unique_ptr<GradientExchange> make_exchange(const StrategyImpl& strategy, int replica, int num_replicas,
                                                 const ReplicaParameters& parameters,
-                                                const std::vector<CentralTensor>& central);
+                                                const std::vector<CentralTensor>& central,
+                                                const GradientCompression& compression);
+
+/// Whether gradients are sent to other workers by messages, so that compression has an effect.
+bool sends_gradients(const StrategyImpl& strategy, const std::vector<CentralTensor>& central);
 
 }  // namespace lockstep::detail

@@ -22,11 +22,13 @@ AgreedGradients agree_in_group(const comm::Group& group, const AgreedGradients& 
 }  // namespace
 
 MessageExchange::MessageExchange(const StrategyImpl& strategy, int replica, int num_replicas,
-                                 const ReplicaParameters& parameters)
+                                 const ReplicaParameters& parameters, const GradientCompression& compression)
     : strategy_(strategy),
       replica_(replica),
       parameters_(parameters),
-      within_worker_(strategy, replica, num_replicas, parameters) {}
+      within_worker_(strategy, replica, num_replicas, parameters),
+      num_replicas_(num_replicas),
+      compressor_(make_compressor(compression, parameters.parameters.size())) {}
 
 ExchangeScope MessageExchange::scope() const {
   ExchangeScope scope = within_worker_.scope();
@@ -35,10 +37,11 @@ ExchangeScope MessageExchange::scope() const {
   return scope;
 }
 
-void MessageExchange::begin_backward() {
-  if (!buckets_) return;
+GradientBuckets* MessageExchange::begin_backward(GradientBuckets* after) {
+  if (!buckets_) return after;
   const auto waits = strategy_.wait_for_gradients(replica_);
-  buckets_->begin();
+  buckets_->begin(after);
+  return buckets_->num_buckets() > 0 ? buckets_.get() : after;
 }
 
 void MessageExchange::abandon_backward() {
@@ -63,7 +66,15 @@ void MessageExchange::sum_bucket(const comm::Group& group, const std::vector<siz
   for (const size_t p : bucket) {
     gradients.push_back(gradient_to_reduce(parameters_.parameters[p], parameters_.name(p)));
   }
-  group.all_reduce_(gradients, ReduceOp::Sum);
+  sum_dense(group, bucket, gradients);
+}
+
+void MessageExchange::sum_dense(const comm::Group& group, const std::vector<size_t>& parameters,
+                                const std::vector<at::Tensor>& gradients, const CommunicationOptions& options) const {
+  if (!compressor_) return group.all_reduce_(gradients, ReduceOp::Sum, options);
+  std::vector<GradientToSum> to_sum;
+  for (size_t i = 0; i < parameters.size(); ++i) to_sum.push_back({parameters[i], gradients[i]});
+  compressor_->sum(WorkerSums(group, num_replicas_), to_sum);
 }
 
 void MessageExchange::reduce(ReducedGradients& reduced) {
@@ -80,13 +91,17 @@ void MessageExchange::reduce(ReducedGradients& reduced) {
     if (summed[p] == 0) continue;
     agreed.sums[p] = 1;
     if (present[p] == kAbsent) {
+      if (compressor_) compressor_->put_back(p, parameters_.parameters[p].grad(), strategy_.num_workers());
       parameters_.parameters[p].mutable_grad().reset();
     } else {
       reduced.mark(p);
     }
   }
   sum_gradients(group, parameters_, present, agreed.sums, reduced,
-                {.bytes_per_pack = strategy_.communication_options().bytes_per_pack});
+                [&](const std::vector<size_t>& parameters, const std::vector<at::Tensor>& gradients) {
+                  sum_dense(group, parameters, gradients,
+                            {.bytes_per_pack = strategy_.communication_options().bytes_per_pack});
+                });
   if (buckets_) return;
   buckets_ = make_buckets(
       parameters_.parameters, present,
