@@ -21,7 +21,8 @@ LEVELS = {
     "xla": 2,
     "cluster": 2,
     "strategy": 3,
-    "train": 4,
+    "nn": 4,
+    "train": 5,
 }
 # Headers directly in lockstep/ that every folder may include; lockstep.h, the umbrella, is for users only.
 FOR_ALL = {"api.h", "version.h"}
