@@ -1,0 +1,185 @@
+#include "lockstep/train/trainer/fit_loop.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+#include "lockstep/strategy/access.h"
+#include "lockstep/strategy/strategy_impl.h"
+#include "lockstep/train/trainer/model_mode.h"
+
+namespace lockstep {
+namespace {
+
+constexpr uint8_t kInterruptBit = 1;
+constexpr uint8_t kTerminateBit = 2;
+
+FitOptions checked_fit(const FitOptions& options) {
+  LOCKSTEP_CHECK_VALUE(options.epochs >= 0, "[Trainer::fit] epochs must not be negative: epochs=", options.epochs);
+  LOCKSTEP_CHECK_VALUE(options.validation_every >= 1, "[Trainer::fit] validation_every must be at least 1: ",
+                       "validation_every=", options.validation_every);
+  LOCKSTEP_CHECK_VALUE(!options.steps_per_epoch || *options.steps_per_epoch >= 1,
+                       "[Trainer::fit] steps_per_epoch must be at least 1: steps_per_epoch=", *options.steps_per_epoch);
+  return options;
+}
+
+bool saves_by_steps(const CheckpointOptions& options) { return options.every_steps > 0 || options.every.count() > 0; }
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace
+
+FitLoop::FitLoop(Trainer& trainer, const TrainerInput& data, const FitOptions& options)
+    : trainer_(trainer),
+      impl_(*trainer.impl_),
+      options_(checked_fit(options)),
+      data_(data.distribute(impl_.strategy)),
+      any_worker_(detail::Access::impl(impl_.strategy).any_worker()) {
+  LOCKSTEP_CHECK_VALUE(options.steps_per_epoch || !data_->cardinality().is_infinite(),
+                       "[Trainer::fit] a dataset without an end needs steps_per_epoch");
+  if (options_.checkpoint_folder.empty()) return;
+  std::vector<Checkpoint::Entry> entries = trainer.checkpoint_entries();
+  entries.emplace_back("data", data_->state_object());
+  manager_ = std::make_unique<CheckpointManager>(Checkpoint(std::move(entries)), options_.checkpoint_folder,
+                                                 options_.checkpoint);
+  manager_->set_end_request([] { return detail::InterruptNotice::has_come(); }, [] { return true; });
+}
+
+History FitLoop::run() {
+  detail::set_training(impl_.models.modules);
+  impl_.stop_reason.reset();
+  impl_.progress.first_epoch = impl_.progress.epoch;
+  impl_.progress.step_in_epoch = 0;
+  impl_.progress.has_all_batches = false;
+  impl_.saves_stop = true;
+  if (manager_) {
+    manager_->restore_or_initialize();
+    is_restored_ = manager_->last_restored().has_value();
+  }
+  for_callbacks([&](Callback& callback) { callback.on_train_begin(trainer_); });
+  while (!all_done() && !impl_.stop_reason && !is_signalled()) run_epoch();
+  if (manager_ && !is_signalled() && impl_.saves_stop) {
+    manager_->save(impl_.progress.step);
+    manager_->wait();
+  }
+  History history = impl_.progress.history;
+  const auto begin = std::min<size_t>(static_cast<size_t>(impl_.progress.first_epoch), history.epochs.size());
+  history.epochs.erase(history.epochs.begin(), history.epochs.begin() + static_cast<std::ptrdiff_t>(begin));
+  history.steps = impl_.progress.step;
+  history.end = impl_.stop_reason && !is_signalled() ? History::End::Stopped : end_;
+  history.reason = impl_.stop_reason.value_or("");
+  for_callbacks([&](Callback& callback) { callback.on_train_end(trainer_, history); });
+  return history;
+}
+
+std::vector<std::vector<Batch>> FitLoop::next_batches() {
+  std::vector<std::vector<Batch>> micro;
+  while (!impl_.progress.has_all_batches && static_cast<int64_t>(micro.size()) < impl_.options.accumulate) {
+    if (!batches_) {
+      batches_ = data_->iterator();
+      may_be_empty_ = std::exchange(is_restored_, false);
+    }
+    std::vector<Batch> batches = batches_->next();
+    if (!batches.empty()) {
+      may_be_empty_ = true;
+      micro.push_back(std::move(batches));
+      continue;
+    }
+    batches_.reset();
+    impl_.progress.has_all_batches = !options_.steps_per_epoch;
+    LOCKSTEP_CHECK_VALUE(may_be_empty_ || impl_.progress.has_all_batches, "[Trainer::fit] the dataset has no batches");
+  }
+  return micro;
+}
+
+bool FitLoop::all_done() const { return impl_.progress.epoch - impl_.progress.first_epoch >= options_.epochs; }
+
+bool FitLoop::epoch_is_full() const {
+  return options_.steps_per_epoch && impl_.progress.step_in_epoch >= *options_.steps_per_epoch;
+}
+
+void FitLoop::run_epoch() {
+  detail::TrainerProgress& progress = impl_.progress;
+  if (progress.step_in_epoch == 0) impl_.train_metrics.reset();
+  for_callbacks([&](Callback& callback) { callback.on_epoch_begin(trainer_, progress.epoch); });
+  const auto begin = Clock::now();
+  while (!epoch_is_full() && !impl_.stop_reason) {
+    const auto micro = next_batches();
+    if (micro.empty()) break;
+    for_callbacks([&](Callback& callback) { callback.on_step_begin(trainer_, progress.step); });
+    impl_.train(micro);
+    for_callbacks([&](Callback& callback) { callback.on_step_end(trainer_, progress.step); });
+    if (!impl_.saves_stop || !after_step()) return;
+  }
+  LOCKSTEP_CHECK_VALUE(progress.step_in_epoch > 0 || impl_.stop_reason, "[Trainer::fit] the dataset has no batches");
+  end_epoch(seconds_since(begin));
+}
+
+uint8_t FitLoop::signal_bits() const {
+  uint8_t bits = detail::InterruptNotice::has_come() ? kInterruptBit : 0;
+  if (detail::PreemptionNotice::has_come()) bits |= kTerminateBit;
+  return any_worker_ ? any_worker_(bits) : bits;
+}
+
+std::optional<Logs> FitLoop::evaluate_until(const TrainerInput& data) {
+  return trainer_.evaluate_unless(data, [&] { return signal_bits() != 0; });
+}
+
+bool FitLoop::after_step() {
+  if (manager_) {
+    if (manager_->after_step(impl_.progress.step)) return true;
+    end_ = manager_->preempted() ? History::End::Preempted : History::End::Interrupted;
+    return false;
+  }
+  const uint8_t bits = signal_bits();
+  if (bits == 0) return true;
+  end_ = (bits & kTerminateBit) != 0 ? History::End::Preempted : History::End::Interrupted;
+  return false;
+}
+
+void FitLoop::end_epoch(double seconds) {
+  detail::TrainerProgress& progress = impl_.progress;
+  if (impl_.stop_reason && !options_.steps_per_epoch) batches_.reset();
+  Logs logs = impl_.train_metrics.results();
+  const int64_t done = progress.epoch + 1 - progress.first_epoch;
+  const bool is_last = done >= options_.epochs || impl_.stop_reason;
+  if (options_.validation && (done % options_.validation_every == 0 || is_last)) {
+    const auto results = evaluate_until(*options_.validation);
+    if (!results) {  // after a restore the epoch ends again
+      after_step();
+      return;
+    }
+    for (const auto& [name, value] : *results) logs["val_" + name] = value;
+  }
+  for_callbacks([&](Callback& callback) { callback.on_epoch_end(trainer_, progress.epoch, logs); });
+  report(logs, seconds, progress.step_in_epoch);
+  progress.history.epochs.push_back(logs);
+  ++progress.epoch;
+  progress.step_in_epoch = 0;
+  progress.has_all_batches = false;
+  save_at_end_of_epoch();
+}
+
+void FitLoop::save_at_end_of_epoch() {
+  const bool is_end = all_done() || impl_.stop_reason;
+  if (manager_ && !saves_by_steps(options_.checkpoint) && !is_end) manager_->save(impl_.progress.step);
+}
+
+void FitLoop::report(const Logs& logs, double seconds, int64_t steps) const {
+  if (!options_.verbose || !trainer_.is_chief()) return;
+  const int64_t epoch = impl_.progress.epoch + 1 - impl_.progress.first_epoch;
+  std::fprintf(stderr, "epoch %lld/%lld: %lld steps, %.1f s, %s\n", static_cast<long long>(epoch),
+               static_cast<long long>(options_.epochs), static_cast<long long>(steps), seconds,
+               to_string(logs).c_str());
+}
+
+History Trainer::fit(const TrainerInput& data, const FitOptions& options) {
+  const auto scope = impl_->strategy.scope();
+  return FitLoop(*this, data, options).run();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "lockstep/train/checkpoint_manager.h"
+#include "lockstep/train/preemption.h"
+#include "lockstep/train/trainer/trainer.h"
+#include "lockstep/train/trainer/trainer_impl.h"
+
+namespace lockstep {
+
+/// Internal: the loop over epochs and steps of `Trainer::fit`.
+class FitLoop {
+ public:
+  FitLoop(Trainer& trainer, const TrainerInput& data, const FitOptions& options);
+
+  History run();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  /// Returns the micro-batches of the next update; an empty list at the end of the epoch.
+  std::vector<std::vector<Batch>> next_batches();
+  bool all_done() const;
+  bool epoch_is_full() const;
+  void run_epoch();
+  /// The signals that have come to any worker. All workers call it.
+  uint8_t signal_bits() const;
+  /// Evaluates; nothing where a signal comes.
+  std::optional<Logs> evaluate_until(const TrainerInput& data);
+  /// Returns false where a signal ends the training. Saves where it is time to.
+  bool after_step();
+  void end_epoch(double seconds);
+  void save_at_end_of_epoch();
+  void report(const Logs& logs, double seconds, int64_t steps) const;
+  bool is_signalled() const { return end_ == History::End::Interrupted || end_ == History::End::Preempted; }
+
+  template <class Call>
+  void for_callbacks(Call&& call) {
+    for (const auto& callback : impl_.options.callbacks) call(*callback);
+  }
+
+  Trainer& trainer_;
+  Trainer::Impl& impl_;
+  FitOptions options_;
+  std::shared_ptr<detail::DistributedBatches> data_;
+  std::unique_ptr<detail::BatchIterator> batches_;
+  /// Whether `batches_` may end at once: it has had a batch, or goes on after a restore.
+  bool may_be_empty_ = false;
+  bool is_restored_ = false;
+  std::unique_ptr<CheckpointManager> manager_;
+  detail::PreemptionNotice preemption_;
+  detail::InterruptNotice interruption_;
+  std::function<uint8_t(uint8_t)> any_worker_;
+  History::End end_ = History::End::Finished;
+};
+
+}  // namespace lockstep
