@@ -72,11 +72,12 @@ class PlainStep {
 template <class O, class Options>
 class StrategyStep {
  public:
-  StrategyStep(const StepOptions& options, Strategy strategy, const Options& settings)
+  StrategyStep(const StepOptions& options, Strategy strategy, const Options& settings,
+               const GradientOptions& gradients = {})
       : strategy_(std::move(strategy)),
         scope_(std::make_unique<Scope>(strategy_)),
         model_(module<Mlp>(options.width)),
-        optimizer_(lockstep::optimizer<O>(model_, settings)),
+        optimizer_(lockstep::optimizer<O>(model_, settings, gradients)),
         global_batch_(options.batch * strategy_.num_replicas_in_sync()),
         batches_(strategy_.distribute_values_from_function([&](const ValueContext&) { return make_batch(options); })) {
     scope_.reset();

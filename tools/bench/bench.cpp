@@ -12,6 +12,8 @@
 #include "bench/step.h"
 #include "lockstep/strategy/tpu/tpu_system.h"
 #include "tools/bench/bench_checkpoint.h"
+#include "tools/bench/bench_precision.h"
+#include "tools/bench/bench_trainer.h"
 #include "tools/bench/bench_workers.h"
 #include "tools/bench/bench_xla.h"
 #include "tools/report.h"
@@ -231,6 +233,29 @@ void add_step(CLI::App& bench) {
   });
 }
 
+void add_compression(CLI::App& bench) {
+  auto* command = bench.add_subcommand(
+      "compression", "A training step of an MLP 784-W-W-10 on workers, with each kind of compression of gradients");
+  auto options = std::make_shared<bench::StepOptions>();
+  options->width = 1024;
+  auto workers = std::make_shared<int>(2);
+  auto json = std::make_shared<bool>(false);
+  command->add_option("--workers", *workers, "Workers on this machine, one replica each")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 256));
+  command->add_option("--width", options->width, "Width W of the hidden layers")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--batch", options->batch, "Examples for each replica")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--seconds", options->seconds, "Time for all measurements")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_flag("--json", *json, "Print one JSON object per line");
+  command->callback([=] { report_compression_on_workers(*workers, *options, style(*json)); });
+}
+
 void add_all(CLI::App& bench) {
   auto* command = bench.add_subcommand("all", "All of them, with their defaults");
   auto json = std::make_shared<bool>(false);
@@ -245,6 +270,7 @@ void add_all(CLI::App& bench) {
     }
     report_input({}, *json);
     report_checkpoint({}, style(*json));
+    report_trainer({}, style(*json));
   });
 }
 
@@ -256,8 +282,11 @@ void add_bench(CLI::App& app) {
   add_all_reduce(*bench);
   add_run(*bench);
   add_step(*bench);
+  add_compression(*bench);
   add_input(*bench);
   add_bench_checkpoint(*bench);
+  add_bench_trainer(*bench);
+  add_bench_precision(*bench);
   add_xla(*bench);
   add_all(*bench);
 }

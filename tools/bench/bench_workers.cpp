@@ -1,6 +1,7 @@
 #include "tools/bench/bench_workers.h"
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #include "bench/all_reduce_workers.h"
+#include "bench/compression_step.h"
 #include "bench/step_workers.h"
 #include "bench/worker_team.h"
 #include "lockstep/base/error.h"
@@ -101,6 +103,31 @@ void report_step_on_workers(int num_workers, const std::vector<bench::StepOption
     result["workers"] = team.count();
     result["engine"] = team.strategy().engine();
     if (team.is_first()) report(result, style);
+  }
+}
+
+void report_compression_on_workers(int num_workers, const bench::StepOptions& options, ReportStyle style) {
+  setenv("LOCKSTEP_ENGINE", "gloo", /*overwrite=*/0);
+  if (!has_cluster()) start_workers(num_workers);
+  bench::WorkerTeam team(num_workers);
+  LOCKSTEP_CHECK_VALUE(team.strategy().engine() != "shm", "[bench] compression acts on messages: engine=shm",
+                       "; choose another one: LOCKSTEP_ENGINE=gloo");
+  const auto results = bench::bench_compression(team, options);
+  if (!team.is_first()) return;
+  for (const bench::CompressionResult& each : results) {
+    report({{"name", "compression"},
+            {"compression", each.compression},
+            {"workers", team.count()},
+            {"engine", team.strategy().engine()},
+            {"width", options.width},
+            {"batch", options.batch},
+            {"seconds", each.seconds},
+            {"seconds_none", each.seconds_none},
+            {"ratio", each.seconds / each.seconds_none},
+            {"bytes_sent", each.bytes},
+            {"bytes_sent_none", each.bytes_none},
+            {"pays_below_bytes_per_second", each.pays_below ? Json(*each.pays_below) : Json()}},
+           style);
   }
 }
 

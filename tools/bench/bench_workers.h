@@ -17,6 +17,9 @@ void report_all_reduce_on_workers(int num_workers, const bench::AllReduceOptions
 /// Measures each of `cases`, in this order; `replicas` in them is ignored.
 void report_step_on_workers(int num_workers, const std::vector<bench::StepOptions>& cases, ReportStyle style);
 
+/// Measures a step with each kind of compression of gradients; over Gloo, unless LOCKSTEP_ENGINE says otherwise.
+void report_compression_on_workers(int num_workers, const bench::StepOptions& options, ReportStyle style);
+
 Json step_json(const bench::StepResult& result);
 
 }  // namespace lockstep::tools

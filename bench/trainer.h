@@ -1,0 +1,21 @@
+#pragma once
+
+#include "bench/step.h"
+
+namespace lockstep::bench {
+
+/// A step of `Trainer` with loss and accuracy, against the loop written by hand that reports the same numbers. Both
+/// read the same dataset and take turns in one process.
+struct TrainerResult {
+  StepOptions options;
+  /// Steps of an epoch.
+  int64_t steps = 0;
+  double seconds_by_hand = 0;
+  double seconds_trainer = 0;
+  /// seconds_trainer / seconds_by_hand.
+  double ratio = 0;
+};
+
+TrainerResult bench_trainer(const StepOptions& options);
+
+}  // namespace lockstep::bench

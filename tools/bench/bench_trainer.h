@@ -1,0 +1,15 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "bench/trainer.h"
+#include "tools/report.h"
+
+namespace lockstep::tools {
+
+/// `lockstep bench trainer`.
+void add_bench_trainer(CLI::App& bench);
+
+void report_trainer(const bench::StepOptions& options, ReportStyle style);
+
+}  // namespace lockstep::tools
