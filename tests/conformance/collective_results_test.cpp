@@ -61,7 +61,9 @@ class CollectiveResultsTest : public ::testing::TestWithParam<NamedStrategy> {
     return "no error";
   }
 
-  static torch::Tensor two(double value) { return torch::full({2}, value, torch::kDouble); }
+  static torch::Tensor two(double value) {
+    return torch::full({2}, value, torch::dtype(torch::kDouble).device(torch::kCPU));
+  }
 
   NamedStrategy named = GetParam();
   Strategy strategy = named.make();

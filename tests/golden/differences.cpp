@@ -148,6 +148,7 @@ std::vector<Difference> make_table() {
   rules::multi_worker::add(table);
   rules::resolvers::add(table);
   rules::topology::add(table);
+  rules::training::add(table);
   return table;
 }
 

@@ -11,8 +11,7 @@
 /// Runs TensorFlow's answers (data/README.md has their format) against lockstep.
 ///
 /// A topic is a file of cases; its driver makes the same call in lockstep and returns what came back. The harness
-/// compares (compare.h), knows what is answered differently on purpose (differences.h) and what is not built yet
-/// (later.h).
+/// compares (compare.h) and knows what is answered differently on purpose (differences.h).
 namespace lockstep::golden {
 
 using Json = nlohmann::json;

@@ -5,7 +5,6 @@
 
 #include "tests/golden/compare.h"
 #include "tests/golden/differences.h"
-#include "tests/golden/later.h"
 #include "tests/golden/pages.h"
 
 namespace lockstep::golden {
@@ -27,9 +26,6 @@ void print_row(std::ostream& out, const std::string& topic, const std::vector<in
 }  // namespace
 
 Result judge(const Case& test_case, const Driver& driver) {
-  if (std::string later = waits_for(test_case); !later.empty()) {
-    return {test_case, Outcome::not_yet(later), Verdict::NotYet, later};
-  }
   const Outcome outcome = run_driver(driver, test_case);
   if (outcome.kind == Outcome::Kind::NotYet) return {test_case, outcome, Verdict::NotYet, outcome.text};
   const auto difference = mismatch(test_case, outcome);

@@ -31,6 +31,9 @@ void add(std::vector<Difference>& table);
 namespace rules::topology {
 void add(std::vector<Difference>& table);
 }
+namespace rules::training {
+void add(std::vector<Difference>& table);
+}
 namespace rules::values {
 void add(std::vector<Difference>& table);
 }

@@ -8,22 +8,11 @@
 
 #include "lockstep/lockstep.h"
 #include "tests/golden/drivers.h"
+#include "tests/golden/drivers/keras.h"
 #include "tests/golden/strategies.h"
 
 namespace lockstep::golden::drivers::training {
 namespace {
-
-struct Examples {
-  at::Tensor x;
-  at::Tensor y;
-};
-
-/// The data of the cases' `model` field: x[i][j] = ((2 i + j) mod 7) / 4, y = 2 x0 - 3 x1 + 1.
-Examples make_examples(int64_t count) {
-  const at::Tensor rows = at::arange(count, at::kFloat).unsqueeze(1);
-  const at::Tensor x = at::remainder(rows * 2 + at::arange(2, at::kFloat), 7) / 4;
-  return {x, x.select(1, 0) * 2 - x.select(1, 1) * 3 + 1};
-}
 
 /// Takes one step: the loss of a replica in, variables updated.
 using Minimize = std::function<void(const at::Tensor&)>;
@@ -44,11 +33,6 @@ Minimize make_optimizer(const std::string& name, double lr, const std::vector<Va
   if (name == "rmsprop") return minimize_with<RMSprop>(variables, RMSpropOptions(lr).alpha(0.9).eps(1e-7));
   if (name == "adagrad") return minimize_with<Adagrad>(variables, AdagradOptions(lr).eps(1e-7));
   throw HarnessError("[training] unknown optimizer: " + name);
-}
-
-std::vector<double> numbers(const at::Tensor& tensor) {
-  const at::Tensor flat = tensor.detach().to(at::kDouble).reshape({-1}).contiguous();
-  return {flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel()};
 }
 
 Json train(const Case& test_case, const Strategy& strategy) {
@@ -79,8 +63,10 @@ Json train(const Case& test_case, const Strategy& strategy) {
 }  // namespace
 
 Outcome run(const Case& test_case) {
-  if (test_case.call != "loop") throw HarnessError("[training] unknown call: " + test_case.call);
+  const bool is_keras = test_case.call.starts_with("keras_");
+  if (test_case.call != "loop" && !is_keras) throw HarnessError("[training] unknown call: " + test_case.call);
   const LogicalCpus cpus(test_case);
+  if (is_keras) return Outcome::of_value(run_keras(test_case, strategy_of(test_case)));
   return Outcome::of_value(train(test_case, strategy_of(test_case)));
 }
 
