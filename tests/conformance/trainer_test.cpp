@@ -51,7 +51,7 @@ LabelledImages labelled_images(int64_t count) {
   return {x, torch::randint(5, {count}, torch::kLong)};
 }
 
-struct Trained {
+struct TrainerRun {
   std::vector<Logs> epochs;
   std::vector<torch::Tensor> parameters;
   std::vector<torch::Tensor> buffers;
@@ -65,11 +65,11 @@ Logs plain_logs(torch::Tensor losses, torch::Tensor correct, const std::string& 
 
 /// Each batch has `batch` rows, the last one fewer.
 template <class M, class O, class Options>
-Trained train_by_hand(const LabelledImages& images, int64_t batch, const Options& options) {
+TrainerRun train_by_hand(const LabelledImages& images, int64_t batch, const Options& options) {
   torch::manual_seed(3);
   M model;
   O optimizer(model->parameters(), options);
-  Trained trained;
+  TrainerRun trained;
   for (int64_t epoch = 0; epoch < kTrainerEpochs; ++epoch) {
     std::vector<torch::Tensor> losses;
     std::vector<torch::Tensor> correct;
@@ -99,7 +99,7 @@ Trained train_by_hand(const LabelledImages& images, int64_t batch, const Options
 }
 
 template <class M, class O, class Options>
-Trained train_by_trainer(const NamedStrategy& named, const LabelledImages& images, int64_t batch,
+TrainerRun train_by_trainer(const NamedStrategy& named, const LabelledImages& images, int64_t batch,
                          const Options& options) {
   const Strategy strategy = named.make();
   torch::manual_seed(3);
@@ -110,7 +110,7 @@ Trained train_by_trainer(const NamedStrategy& named, const LabelledImages& image
   Trainer trainer(strategy, model, optimizer, losses::nll(),
                   {.metrics = {metrics::sparse_categorical_accuracy("accuracy")}});
   const auto batches = images.dataset().batch(batch);
-  Trained trained;
+  TrainerRun trained;
   trained.epochs = trainer.fit(batches, {.epochs = kTrainerEpochs, .validation = batches, .verbose = false}).epochs;
   for (const auto& parameter : model.replica(0).parameters()) trained.parameters.push_back(parameter.cpu());
   for (const auto& buffer : model.replica(0).buffers()) trained.buffers.push_back(buffer.cpu());
@@ -133,8 +133,8 @@ template <class M, class O, class Options>
 void expect_equal_trainer(const NamedStrategy& named, int64_t examples, int64_t batch, const Options& options) {
   SCOPED_TRACE(c10::str(examples, " examples in batches of ", batch));
   const LabelledImages images = labelled_images(examples);
-  const Trained plain = train_by_hand<M, O>(images, batch, options);
-  const Trained trained = train_by_trainer<M, O>(named, images, batch, options);
+  const TrainerRun plain = train_by_hand<M, O>(images, batch, options);
+  const TrainerRun trained = train_by_trainer<M, O>(named, images, batch, options);
   expect_all_close(trained.parameters, plain.parameters);
   expect_all_close(trained.buffers, plain.buffers);
   ASSERT_EQ(trained.epochs.size(), plain.epochs.size());
@@ -220,7 +220,7 @@ TEST_P(TrainerTest, AccumulationClippingSchedulesAndAverages) {
   EXPECT_TRUE(torch::equal(model.replica(0).parameters()[0].cpu(), parameters)) << "the parameters are back";
 }
 
-INSTANTIATE_TEST_SUITE_P(Strategies, TrainerTest, ::testing::ValuesIn(all_strategies({{2, 1}, {2, 2}})), strategy_name);
+INSTANTIATE_TEST_SUITE_P(Strategies, TrainerTest, ::testing::ValuesIn(all_strategies({{2, 2}})), strategy_name);
 
 }  // namespace
 }  // namespace lockstep::conformance

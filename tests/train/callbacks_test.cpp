@@ -68,6 +68,8 @@ TEST(CallbacksTest, EarlyStopping) {
   EXPECT_EQ(history.epochs.size(), 4U);
   EXPECT_EQ(history.end, History::End::Stopped);
   EXPECT_THAT(history.reason, HasSubstr("score"));
+  const History more = trained.trainer.fit(rows.dataset().batch(4), {.verbose = false});
+  EXPECT_EQ(more.epochs.size(), 1U) << "another fit judges anew";
   TrainedRegression larger(
       {.callbacks = {given("val_accuracy", {0.1, 0.2, 0.2}), callbacks::early_stopping({.monitor = "val_accuracy"})}});
   EXPECT_EQ(larger.trainer.fit(rows.dataset().batch(4), {.epochs = 3, .verbose = false}).epochs.size(), 3U);

@@ -1,6 +1,7 @@
 // Callbacks that judge an epoch by one of its logs.
 
 #include <algorithm>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
@@ -22,8 +23,11 @@ class EarlyStopping final : public Callback {
     LOCKSTEP_CHECK_VALUE(patience_ >= 0, "[early_stopping] patience must not be negative: patience=", patience_);
   }
 
-  /// A restored training that was stopped stays so.
-  void on_train_begin(Trainer& trainer) override { judge(trainer); }
+  /// A restored training that was stopped stays so; another `fit` judges anew.
+  void on_train_begin(Trainer& trainer) override {
+    if (!std::exchange(is_restored_, false)) num_bad_ = 0;
+    judge(trainer);
+  }
 
   void on_epoch_end(Trainer& trainer, int64_t epoch, Logs& logs) override {
     const auto value = monitor_.value(logs);
@@ -40,6 +44,7 @@ class EarlyStopping final : public Callback {
   void load_state(const State& state) override {
     monitor_.load_state(state);
     num_bad_ = state.integer("num_bad");
+    is_restored_ = true;
   }
 
  private:
@@ -52,6 +57,7 @@ class EarlyStopping final : public Callback {
   int64_t patience_;
   int64_t start_epoch_;
   int64_t num_bad_ = 0;
+  bool is_restored_ = false;
 };
 
 /// Copies of all tensors: where other workers hold a part, all of them call it.

@@ -76,7 +76,8 @@ struct FitOptions {
   /// After each so many epochs, and after the last one.
   int64_t validation_every = 1;
   /// The folder of checkpoints. The training continues from the newest one. It saves when `checkpoint` says so by steps
-  /// or time, else at the end of each epoch, and at the end. Empty: nothing is saved.
+  /// or time, else at the end of each epoch, and at the end. A training that continues has the same metrics, callbacks
+  /// and options with state as the saved one; others are an error. Empty: nothing is saved.
   std::string checkpoint_folder = {};
   CheckpointOptions checkpoint = {};
   /// Whether one worker prints a line for each epoch on standard error.
