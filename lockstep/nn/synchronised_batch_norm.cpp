@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/wide_dtype.h"
 #include "lockstep/comm/diagnostics/call_site.h"
 #include "lockstep/comm/group.h"
 #include "lockstep/nn/batch_norm_kernel.h"
@@ -58,10 +59,7 @@ using ExchangePtr = c10::intrusive_ptr<ChannelExchange>;
 
 bool is_traced(const Tensor& tensor) { return tensor.device().type() == c10::DeviceType::XLA; }
 
-at::ScalarType wide_dtype(const Tensor& tensor) {
-  const auto dtype = tensor.scalar_type();
-  return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
-}
+at::ScalarType wide_dtype(const Tensor& tensor) { return lockstep::detail::wide_dtype(tensor.scalar_type()); }
 
 /// The dtype of numbers of channels: double, except where devices compute it slowly.
 at::ScalarType channel_dtype(const Tensor& input) { return is_traced(input) ? wide_dtype(input) : at::kDouble; }

@@ -21,20 +21,8 @@ constexpr double kTrainerTolerance = 1e-9;
 constexpr int64_t kTrainerEpochs = 2;
 
 /// A convolutional network whose batch normalization takes the statistics of the whole batch.
-struct TrainerCnnImpl : torch::nn::Module {
-  TrainerCnnImpl() {
-    register_module("conv", conv);
-    register_module("norm", norm);
-    register_module("out", out);
-    to(torch::kDouble);
-  }
-  torch::Tensor forward(torch::Tensor x) {
-    x = torch::relu(norm->forward(conv->forward(x)));
-    return torch::log_softmax(out->forward(torch::max_pool2d(x, 2).flatten(1)), 1);
-  }
-  torch::nn::Conv2d conv{torch::nn::Conv2dOptions(1, 4, 3).padding(1)};
-  torch::nn::BatchNorm2d norm{4};
-  torch::nn::Linear out{4 * 3 * 3, 5};
+struct TrainerCnnImpl : CnnImpl {
+  TrainerCnnImpl() { norm->train(); }
 };
 TORCH_MODULE(TrainerCnn);
 
@@ -100,7 +88,7 @@ TrainerRun train_by_hand(const LabelledImages& images, int64_t batch, const Opti
 
 template <class M, class O, class Options>
 TrainerRun train_by_trainer(const NamedStrategy& named, const LabelledImages& images, int64_t batch,
-                         const Options& options) {
+                            const Options& options) {
   const Strategy strategy = named.make();
   torch::manual_seed(3);
   auto scope = strategy.scope();

@@ -3,15 +3,14 @@
 #include <ATen/ATen.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/wide_dtype.h"
 
 namespace lockstep {
 namespace {
 
-bool is_narrow_type(at::ScalarType dtype) { return dtype == at::kHalf || dtype == at::kBFloat16; }
-
 at::Tensor total_of(const at::Tensor& losses) {
-  if (losses.dim() == 0) return is_narrow_type(losses.scalar_type()) ? losses.to(at::kFloat) : losses;
-  return is_narrow_type(losses.scalar_type()) ? losses.sum(at::kFloat) : losses.sum();
+  const at::ScalarType dtype = detail::wide_dtype(losses.scalar_type());
+  return losses.dim() == 0 ? losses.to(dtype) : losses.sum(dtype);
 }
 
 /// Multiplies the losses of each row by its weight.

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/wide_dtype.h"
 
 namespace lockstep::losses {
 namespace {
@@ -19,10 +20,7 @@ void check_same_shape(const char* name, const at::Tensor& output, const at::Tens
 }
 
 /// Losses are computed in float at least: a narrow type would round targets and weights.
-at::Tensor widened(const at::Tensor& output) {
-  const bool is_narrow = output.scalar_type() == at::kHalf || output.scalar_type() == at::kBFloat16;
-  return is_narrow ? output.to(at::kFloat) : output;
-}
+at::Tensor widened(const at::Tensor& output) { return output.to(detail::wide_dtype(output.scalar_type())); }
 
 template <class F>
 Loss elementwise(const char* name, F loss) {

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/dtype_name.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/wide_dtype.h"
 
 namespace lockstep::metrics {
 namespace {
@@ -62,10 +63,7 @@ void check_weights(const Metric& metric, const MetricBatch& batch) {
                        dtype_name(batch.weights.scalar_type()));
 }
 
-at::Tensor not_narrow(const at::Tensor& tensor) {
-  const bool is_narrow = tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
-  return is_narrow ? tensor.to(at::kFloat) : tensor;
-}
+at::Tensor not_narrow(const at::Tensor& tensor) { return tensor.to(detail::wide_dtype(tensor.scalar_type())); }
 
 at::Tensor class_indices(const MetricBatch& batch) {
   return batch.target.dim() == batch.output.dim() ? batch.target.squeeze(-1) : batch.target;

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/wide_dtype.h"
 #include "lockstep/strategy/access.h"
 #include "lockstep/strategy/state/module_state.h"
 #include "lockstep/strategy/state/state_object.h"
@@ -28,9 +29,7 @@ State copied_parameters(const std::shared_ptr<ModuleReplicas>& module) {
 
 /// In float at least: the small changes of an average would be rounded away in a narrow type.
 at::Tensor wide_copy(const at::Tensor& parameter) {
-  const bool is_narrow = parameter.scalar_type() == at::kHalf || parameter.scalar_type() == at::kBFloat16;
-  return parameter.detach().to(is_narrow ? at::kFloat : parameter.scalar_type(), /*non_blocking=*/false,
-                               /*copy=*/true);
+  return parameter.detach().to(wide_dtype(parameter.scalar_type()), /*non_blocking=*/false, /*copy=*/true);
 }
 
 void load_parameters(const std::shared_ptr<ModuleReplicas>& module, const State& values) {
