@@ -32,6 +32,8 @@ constexpr int kEndSignals[] = {SIGINT, SIGTERM};
 /// Whether the bar is on the screen, for signal handlers.
 std::atomic<bool> is_drawn{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler reads it");
+/// Whether a signal ends the process: nothing is drawn any more.
+std::atomic<bool> is_ending{false};
 std::atomic<int> num_displays{0};
 
 void write_all(std::string_view text) {
@@ -134,11 +136,12 @@ struct ShownTask final : Task::Shared {
 };
 
 void end_by_signal(int signal) {
-  clear_in_handler();
   struct sigaction current {};
   ::sigaction(signal, nullptr, &current);
   // Handlers that were installed later call this one, and may want to go on.
   if ((current.sa_flags & SA_SIGINFO) != 0 || current.sa_handler != end_by_signal) return;
+  is_ending = true;
+  clear_in_handler();
   current.sa_handler = SIG_DFL;
   ::sigaction(signal, &current, nullptr);
   ::raise(signal);
@@ -227,13 +230,12 @@ class Screen {
     for (const auto& task : tasks_) {
       if (task->is_announced || task->options.kind == Kind::Loop || !task->is_due(now)) continue;
       task->is_announced = true;
-      write_all(line_of({.text = task->text + " ..."}, {.width = std::numeric_limits<int>::max(), .utf8 = true}) +
-                "\n");
+      write_all(printable(task->text, true) + " ...\n");
     }
   }
 
   static std::string end_line(const ShownTask& task) {
-    std::string line = task.text + ": ";
+    std::string line = printable(task.text, true) + ": ";
     if (!task.options.unit.empty()) line += count_text(task.done - task.options.done, 0, task.options.unit) + ", ";
     return line + elapsed_text(seconds_between(task.begin, Clock::now())) + "\n";
   }
@@ -252,7 +254,7 @@ class Screen {
       if (task->options.kind == Kind::Loop && loop == nullptr) loop = task.get();
       front = task.get();
     }
-    if (is_in_background()) return;
+    if (is_in_background() || is_ending) return;
     if (front == nullptr && notes.empty()) {
       write_all(cleared());
       return;

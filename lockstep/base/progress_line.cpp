@@ -9,7 +9,7 @@
 namespace lockstep::progress {
 namespace {
 
-constexpr int kShortestBar = 6;
+constexpr int kShortestBar = 8;
 constexpr int kLongestBar = 32;
 constexpr double kMinute = 60;
 constexpr double kHour = 60 * kMinute;
@@ -48,19 +48,6 @@ Character character_at(std::string_view text, size_t at) {
     code = (code << 6U) | (byte(at + i) & 0x3fU);
   }
   return {bytes, is_wide(code) ? 2 : 1};
-}
-
-/// Without control characters, and without others than ASCII where the terminal does not show them.
-std::string printable(std::string_view text, bool utf8) {
-  std::string result;
-  for (size_t i = 0; i < text.size();) {
-    const auto first = static_cast<unsigned char>(text[i]);
-    const size_t bytes = character_at(text, i).bytes;
-    const bool is_shown = bytes == 1 ? first >= 0x20 && first < 0x7f : utf8;
-    result += is_shown ? std::string(text.substr(i, bytes)) : "?";
-    i += bytes;
-  }
-  return result;
 }
 
 std::string cut(std::string_view text, int width) {
@@ -150,6 +137,18 @@ int width_of(const std::string& text, const Fields& fields) {
 }
 
 }  // namespace
+
+std::string printable(std::string_view text, bool utf8) {
+  std::string result;
+  for (size_t i = 0; i < text.size();) {
+    const auto first = static_cast<unsigned char>(text[i]);
+    const size_t bytes = character_at(text, i).bytes;
+    const bool is_shown = bytes == 1 ? first >= 0x20 && first < 0x7f : utf8;
+    result += is_shown ? std::string(text.substr(i, bytes)) : "?";
+    i += bytes;
+  }
+  return result;
+}
 
 int columns_of(std::string_view text) {
   int columns = 0;

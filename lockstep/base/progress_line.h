@@ -40,6 +40,9 @@ struct LineStyle {
 /// that is longer than the terminal is cut off. Control characters are replaced.
 LOCKSTEP_API std::string line_of(const LineParts& parts, const LineStyle& style);
 
+/// The text without control characters, which are replaced; without `utf8`, others than ASCII are, too.
+LOCKSTEP_API std::string printable(std::string_view text, bool utf8);
+
 /// The columns that a UTF-8 text takes on a terminal.
 LOCKSTEP_API int columns_of(std::string_view text);
 
