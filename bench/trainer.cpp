@@ -1,11 +1,15 @@
 #include "bench/trainer.h"
 
+#include <algorithm>
+#include <ctime>
+#include <functional>
 #include <tuple>
 #include <vector>
 
 #include "bench/cpu_replicas.h"
 #include "bench/median.h"
 #include "bench/mlp_step.h"
+#include "bench/pseudo_terminal.h"
 #include "bench/turns.h"
 #include "lockstep/lockstep.h"
 
@@ -21,6 +25,19 @@ Rows make_rows(const StepOptions& options) {
   return data::from_tensor_slices(
              std::tuple{torch::rand({rows, kInputs}), torch::randint(kClasses, {rows}, torch::kLong)})
       .batch(options.batch * options.replicas);
+}
+
+/// Time on processors of all threads of this process.
+double cpu_seconds_of(const std::function<void()>& work) {
+  const std::clock_t begin = std::clock();
+  work();
+  return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+}
+
+double median_ratio(const std::vector<double>& of, const std::vector<double>& to) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < std::min(of.size(), to.size()); ++i) ratios.push_back(of[i] / to[i]);
+  return median(ratios);
 }
 
 Variable sum_over_replicas() {
@@ -88,10 +105,24 @@ TrainerResult time_trainer(const StepOptions& options, const Options& settings) 
   std::vector<double> seconds_trainer;
   Turns turns;
   turns.add([&] { by_hand(); }, seconds_by_hand);
-  turns.add([&] { trainer.fit(rows, {.verbose = false}); }, seconds_trainer);
+  std::vector<double> cpu_seconds;
+  turns.add([&] { cpu_seconds.push_back(cpu_seconds_of([&] { trainer.fit(rows, {.verbose = false}); })); },
+            seconds_trainer);
+  std::vector<double> seconds_with_bar;
+  std::vector<double> cpu_seconds_with_bar;
+  turns.add(
+      [&] {
+        const PseudoTerminal terminal;
+        cpu_seconds_with_bar.push_back(cpu_seconds_of([&] { trainer.fit(rows); }));
+      },
+      seconds_with_bar);
   turns.take(options.seconds, /*seconds_at_once=*/0);
-  TrainerResult result{options, kSteps, median(seconds_by_hand) / kSteps, median(seconds_trainer) / kSteps};
+  const double ratio_with_bar = median_ratio(seconds_with_bar, seconds_trainer);  // before medians reorder them
+  TrainerResult result{options, kSteps, median(seconds_by_hand) / kSteps, median(seconds_trainer) / kSteps,
+                       median(seconds_with_bar) / kSteps};
   result.ratio = result.seconds_trainer / result.seconds_by_hand;
+  result.ratio_with_bar = ratio_with_bar;
+  result.cpu_ratio_with_bar = median_ratio(cpu_seconds_with_bar, cpu_seconds);
   return result;
 }
 

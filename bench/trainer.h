@@ -12,8 +12,14 @@ struct TrainerResult {
   int64_t steps = 0;
   double seconds_by_hand = 0;
   double seconds_trainer = 0;
+  /// With the bar of progress on a terminal.
+  double seconds_with_bar = 0;
   /// seconds_trainer / seconds_by_hand.
   double ratio = 0;
+  /// seconds_with_bar / seconds_trainer, the median of turns.
+  double ratio_with_bar = 0;
+  /// The same of the process's time on processors, which is steadier.
+  double cpu_ratio_with_bar = 0;
 };
 
 TrainerResult bench_trainer(const StepOptions& options);

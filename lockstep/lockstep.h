@@ -5,6 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/nest.h"
+#include "lockstep/base/progress.h"
 #include "lockstep/base/reduce_op.h"
 #include "lockstep/cluster/cluster_resolver.h"
 #include "lockstep/cluster/cluster_spec.h"

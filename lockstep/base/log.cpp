@@ -10,6 +10,7 @@
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/progress.h"
 
 namespace lockstep::log {
 namespace {
@@ -78,7 +79,7 @@ Event::~Event() {
   if (output().sink) {
     output().sink(level_, line);
   } else {
-    std::fprintf(stderr, "%s\n", line.c_str());
+    progress::print_line(line);
   }
 }
 

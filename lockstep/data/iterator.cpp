@@ -6,6 +6,7 @@
 #include <c10/util/StringUtil.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/progress.h"
 #include "lockstep/data/element/mapped_buffers.h"
 #include "lockstep/data/transforms/sound_skip.h"
 
@@ -144,6 +145,7 @@ void ElementIterator::restore(const Position& position) {
   position.details.check_seeds(restored.iteration_);
   restored.repeat(position.details);
   const detail::SkipScope scope(detail::Skipped::Sound);  // behind the last one that has failed
+  const progress::Task task(c10::str("finding element ", position.taken, " of the dataset"));
   restored.taken_ += restored.iterator_->skip(position.taken - restored.taken_);
   restored.iteration_.seed_use->check();
   LOCKSTEP_CHECK_VALUE(restored.taken_ == position.taken,

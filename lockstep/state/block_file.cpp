@@ -10,6 +10,7 @@
 
 #include "lockstep/base/crc32c.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/progress.h"
 
 namespace lockstep::detail {
 namespace {
@@ -148,11 +149,12 @@ void BlockFile::read(std::span<const Range> ranges) const {
   for (const WantedBlock& block : blocks_of(ranges)) finish(fill(block));
 }
 
-void BlockFile::verify() const {
+void BlockFile::verify(progress::Task* task) const {
   std::vector<char> buffer(static_cast<size_t>(std::min(size_, kBlockBytes)));
   for (int64_t offset = 0; offset < size_; offset += kBlockBytes) {
     const Range range{offset, {buffer.data(), static_cast<size_t>(std::min(kBlockBytes, size_ - offset))}};
     read({&range, 1});
+    if (task != nullptr) task->add(static_cast<int64_t>(range.target.size()));
   }
 }
 

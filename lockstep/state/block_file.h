@@ -7,6 +7,10 @@
 
 #include "lockstep/api.h"
 
+namespace lockstep::progress {
+class Task;
+}
+
 /// Internal: files whose bytes have checksums by blocks, so that a part of a file can be read and verified.
 namespace lockstep::detail {
 
@@ -35,8 +39,8 @@ class LOCKSTEP_API BlockFile {
   /// Reads ranges, ordered by offset and without overlaps, and verifies all blocks that they touch. DataError with file
   /// and offset for damage and at the end of the file.
   void read(std::span<const Range> ranges) const;
-  /// Reads and verifies the whole file.
-  void verify() const;
+  /// Reads and verifies the whole file; `task` counts the bytes.
+  void verify(progress::Task* task = nullptr) const;
 
   /// `read` in two steps, for two threads: one reads block by block, another one verifies.
   struct WantedBlock {

@@ -8,6 +8,10 @@
 #include "lockstep/api.h"
 #include "lockstep/state/state.h"
 
+namespace lockstep::progress {
+class Task;
+}
+
 /// Internal: a checkpoint on disk is a folder with one safetensors file for each worker (a part) and an index:
 ///
 ///     step_0000001200/
@@ -59,6 +63,8 @@ struct WriteOptions {
   bool sync = true;
   /// Whether the page cache is avoided, where the file system can: the training's own memory traffic suffers less.
   bool direct = true;
+  /// Counts the bytes of a part while they are written; may be null.
+  progress::Task* task = nullptr;
 };
 
 /// Writes a part. Pieces of one tensor that follow each other in the list, in elements and in memory become one. A
@@ -96,8 +102,8 @@ struct StoredCheckpoint {
 /// Opens a checkpoint. DataError where the index or a part is missing, or does not match; values are verified when they
 /// are read.
 LOCKSTEP_API StoredCheckpoint open_checkpoint(const std::string& folder);
-/// Opens it and reads every byte. DataError with the first damage.
-LOCKSTEP_API StoredCheckpoint verify_checkpoint(const std::string& folder);
+/// Opens it and reads every byte, which `task` counts. DataError with the first damage.
+LOCKSTEP_API StoredCheckpoint verify_checkpoint(const std::string& folder, progress::Task* task = nullptr);
 
 /// "step_0000001200"
 LOCKSTEP_API std::string checkpoint_name(int64_t step);

@@ -15,6 +15,7 @@
 
 #include "lockstep/base/crc32c.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/progress.h"
 #include "lockstep/state/aligned_memory.h"
 #include "lockstep/state/block_file.h"
 #include "lockstep/state/checkpoint_folder.h"
@@ -68,7 +69,7 @@ bool is_in_place(const iovec& part, int64_t position) {
 /// A file that several threads write, chunk by chunk.
 class FileWriter {
  public:
-  FileWriter(const std::string& path, const std::vector<std::string_view>& bytes, bool direct);
+  FileWriter(const std::string& path, const std::vector<std::string_view>& bytes, bool direct, progress::Task* task);
   ~FileWriter();
 
   std::vector<uint32_t> run(bool sync);
@@ -98,16 +99,19 @@ class FileWriter {
   std::atomic<bool> direct_;
   std::atomic<bool> failed_ = false;
   bool complete_ = false;
+  progress::Task* task_;
   std::mutex mutex_;
   std::optional<std::string> failure_;
 };
 
-FileWriter::FileWriter(const std::string& path, const std::vector<std::string_view>& bytes, bool direct)
+FileWriter::FileWriter(const std::string& path, const std::vector<std::string_view>& bytes, bool direct,
+                       progress::Task* task)
     : path_(path),
       bytes_(joined_in_memory(bytes)),
       file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)),
       direct_file_(direct && file_.get() >= 0 ? ::open(path.c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC) : -1),
-      direct_(direct_file_.get() >= 0) {
+      direct_(direct_file_.get() >= 0),
+      task_(task) {
   complete_ = file_.get() < 0;
   if (file_.get() < 0) refuse(errno);
   starts_.push_back(0);
@@ -155,6 +159,7 @@ void FileWriter::work() {
   for (int64_t begin = next_.fetch_add(kChunkBytes); begin < size_ && !failed_; begin = next_.fetch_add(kChunkBytes)) {
     try {
       write_chunk(begin, buffer);
+      if (task_ != nullptr) task_->add(std::min(size_, begin + kChunkBytes) - begin);
     } catch (const c10::Error& error) {
       fail(error.what_without_backtrace());
     } catch (const std::exception& error) {
@@ -265,8 +270,8 @@ void FileWriter::write_normally(int64_t begin, int64_t end) {
 }  // namespace
 
 std::vector<uint32_t> write_file(const std::string& path, const std::vector<std::string_view>& bytes, bool sync,
-                                 bool direct) {
-  return FileWriter(path, bytes, direct).run(sync);
+                                 bool direct, progress::Task* task) {
+  return FileWriter(path, bytes, direct, task).run(sync);
 }
 
 void replace_file(const std::string& path, std::string_view text, bool sync) {

@@ -133,11 +133,11 @@ LoadResult LoadPlan::check(const LoadOptions& options) const {
   return result;
 }
 
-void LoadPlan::read() {
+void LoadPlan::read(progress::Task* task) {
   std::vector<TensorRead> reads;
   reads.reserve(reads_.size());
   for (const Read& read : reads_) reads.push_back({read.from, read.targets()});
-  read_tensors(reads);
+  read_tensors(reads, task);
 }
 
 void LoadPlan::finish() {

@@ -9,6 +9,10 @@
 #include "lockstep/api.h"
 #include "lockstep/state/state.h"
 
+namespace lockstep::progress {
+class Task;
+}
+
 /// Internal: loading in two passes. First each object says what it wants, which changes nothing; if all of it is there
 /// and fits, everything is read at once, in the order of the files, and then the objects take it over.
 namespace lockstep::detail {
@@ -71,7 +75,7 @@ class LOCKSTEP_API LoadPlan {
   /// The three steps of `execute`, between which workers can agree: checks what was planned, reads it, and calls what
   /// `after` was given.
   LoadResult check(const LoadOptions& options) const;
-  void read();
+  void read(progress::Task* task = nullptr);
   void finish();
   /// What would not be loaded.
   LoadResult problems() const;
@@ -92,11 +96,12 @@ class LOCKSTEP_API LoadPlan {
 };
 
 /// Reads elements of tensors into memory, all together: files in the order of their bytes and by several threads.
+/// `task` counts the bytes of files.
 struct TensorRead {
   const StateTensor* from = nullptr;
   std::vector<StatePiece> targets;
 };
-LOCKSTEP_API void read_tensors(const std::vector<TensorRead>& reads);
+LOCKSTEP_API void read_tensors(const std::vector<TensorRead>& reads, progress::Task* task = nullptr);
 
 /// Whether two tensors are one under two names, or the same elements of the same files.
 LOCKSTEP_API bool are_same_elements(const StateTensor& a, const StateTensor& b);

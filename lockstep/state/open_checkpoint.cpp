@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/progress.h"
 #include "lockstep/state/block_file.h"
 #include "lockstep/state/checkpoint_folder.h"
 #include "lockstep/state/checkpoint_index.h"
@@ -61,9 +62,14 @@ StoredCheckpoint open_checkpoint(const std::string& folder) {
   return checkpoint;
 }
 
-StoredCheckpoint verify_checkpoint(const std::string& folder) {
+StoredCheckpoint verify_checkpoint(const std::string& folder, progress::Task* task) {
   StoredCheckpoint checkpoint = open_checkpoint(folder);
-  for (const PartIndex& part : checkpoint.info.parts) BlockFile(folder + "/" + part.file, part.checksums).verify();
+  int64_t bytes = 0;
+  for (const PartIndex& part : checkpoint.info.parts) bytes += part.num_bytes;
+  if (task != nullptr) task->set_total(bytes);
+  for (const PartIndex& part : checkpoint.info.parts) {
+    BlockFile(folder + "/" + part.file, part.checksums).verify(task);
+  }
   return checkpoint;
 }
 

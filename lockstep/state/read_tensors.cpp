@@ -11,6 +11,7 @@
 #include <c10/core/GradMode.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/progress.h"
 #include "lockstep/state/block_file.h"
 #include "lockstep/state/flip_bits.h"
 #include "lockstep/state/load_plan.h"
@@ -141,7 +142,7 @@ std::vector<Region> regions_of(std::map<const BlockFile*, std::vector<BlockFile:
 /// Threads read regions; the calling thread verifies what they have read.
 class Readers {
  public:
-  explicit Readers(std::vector<Region> regions) : regions_(std::move(regions)) {}
+  Readers(std::vector<Region> regions, progress::Task* task) : regions_(std::move(regions)), task_(task) {}
 
   void run() {
     const size_t most = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, kMostReaders);
@@ -170,6 +171,7 @@ class Readers {
     for (size_t i = next_++; i < regions_.size(); i = next_++) {
       for (const BlockFile::WantedBlock& block : regions_[i].blocks) {
         Filled filled{regions_[i].file, regions_[i].file->fill(block)};
+        count(block);
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [&] { return filled_.size() < kMostFilled || failure_; });
         if (failure_) return;
@@ -177,6 +179,11 @@ class Readers {
         changed_.notify_all();
       }
     }
+  }
+
+  void count(const BlockFile::WantedBlock& block) const {
+    if (task_ == nullptr) return;
+    for (const BlockFile::Range& range : block.ranges) task_->add(static_cast<int64_t>(range.target.size()));
   }
 
   void verify() {
@@ -209,6 +216,7 @@ class Readers {
   }
 
   std::vector<Region> regions_;
+  progress::Task* task_;
   std::atomic<size_t> next_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -217,15 +225,24 @@ class Readers {
   std::optional<std::string> failure_;
 };
 
-void finish_reads(PendingReads& pending) {
-  Readers(regions_of(pending.ranges)).run();
+void finish_reads(PendingReads& pending, progress::Task* task) {
+  Readers(regions_of(pending.ranges), task).run();
   for (auto& [target, staged] : pending.copies) target.copy_(staged);
   pending = {};
 }
 
+int64_t bytes_in_files(const std::vector<TensorRead>& reads) {
+  int64_t bytes = 0;
+  for (const auto& [from, targets] : reads) {
+    if (from->stored.empty()) continue;
+    for (const StatePiece& target : targets) bytes += static_cast<int64_t>(target.values.nbytes());
+  }
+  return bytes;
+}
+
 }  // namespace
 
-void read_tensors(const std::vector<TensorRead>& reads) {
+void read_tensors(const std::vector<TensorRead>& reads, progress::Task* task) {
   const c10::AutoGradMode no_gradient(false);
   for (const auto& [from, targets] : reads) {
     for (const StatePiece& target : targets) {
@@ -233,15 +250,16 @@ void read_tensors(const std::vector<TensorRead>& reads) {
       check_covered(*from, target);
     }
   }
+  if (task != nullptr) task->set_total(bytes_in_files(reads));
   PendingReads pending;
   for (const auto& [from, targets] : reads) {
     for (const StatePiece& target : targets) {
       copy_from_memory(*from, target);
       plan_from_files(*from, target, pending);
-      if (pending.staged_bytes >= kStagedBytes) finish_reads(pending);
+      if (pending.staged_bytes >= kStagedBytes) finish_reads(pending, task);
     }
   }
-  finish_reads(pending);
+  finish_reads(pending, task);
 }
 
 }  // namespace lockstep::detail

@@ -101,7 +101,7 @@ PartIndex write_part(const std::string& path, const std::vector<SavedPiece>& pie
   bytes.front() = start;
   for (PartIndex::Piece& piece : index.pieces) piece.offset += static_cast<int64_t>(start.size());
   index.num_bytes = static_cast<int64_t>(start.size()) + offset;
-  index.checksums = write_file(path, bytes, options.sync, options.direct);
+  index.checksums = write_file(path, bytes, options.sync, options.direct, options.task);
   return index;
 }
 

@@ -32,6 +32,7 @@ constexpr uint8_t kRequestBit = 8;
 constexpr uint8_t kNoMemoryBit = 16;
 /// This worker should keep snapshots in memory, and cannot.
 constexpr uint8_t kLostMemoryBit = 32;
+constexpr uint8_t kQuestionBit = 64;
 
 CheckpointOptions checked(const CheckpointOptions& options) {
   LOCKSTEP_CHECK_VALUE(
@@ -145,11 +146,13 @@ struct CheckpointManager::Impl {
   std::unique_ptr<detail::PreemptionNotice> notice;
   std::function<bool()> wants_end;
   std::function<bool()> needs_disk;
+  std::function<bool()> question;
   std::chrono::steady_clock::time_point last_save_time = std::chrono::steady_clock::now();
   std::optional<int64_t> last_saved;
   std::optional<Restored> restored;
   bool is_preempted = false;
   bool is_ended_by_request = false;
+  bool answer = false;
 };
 
 void CheckpointManager::Impl::save(int64_t step) {
@@ -268,7 +271,9 @@ bool CheckpointManager::after_step(int64_t step) {
   if (own.wants_end && own.wants_end()) bits |= kRequestBit;
   if (!own.memory || (own.needs_disk && own.needs_disk())) bits |= kNoMemoryBit;
   if (own.options.redundancy > 0 && !own.memory) bits |= kLostMemoryBit;
+  if (own.question && own.question()) bits |= kQuestionBit;
   if (own.any_worker) bits = own.any_worker(bits);
+  own.answer = (bits & kQuestionBit) != 0;
 
   // Snapshots make collectives: all workers keep them, or none does.
   if ((bits & kLostMemoryBit) != 0) own.memory.reset();
@@ -304,6 +309,10 @@ void CheckpointManager::set_end_request(std::function<bool()> wants_end, std::fu
   impl_->wants_end = std::move(wants_end);
   impl_->needs_disk = std::move(needs_disk);
 }
+
+void CheckpointManager::set_question(std::function<bool()> ask) { impl_->question = std::move(ask); }
+
+bool CheckpointManager::last_answer() const { return impl_->answer; }
 
 bool CheckpointManager::has_saved(int64_t step) {
   if (impl_->last_saved != step) return false;

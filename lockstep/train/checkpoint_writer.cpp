@@ -11,6 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/progress.h"
 
 namespace lockstep::detail {
 namespace {
@@ -153,7 +154,15 @@ std::string CheckpointWriter::part_name(int worker) const {
 
 void CheckpointWriter::write_own_part(const PendingSave& save, const std::string& folder) const {
   const int worker = agreement_.worker();
-  const PartIndex part = write_part(folder + "/" + part_name(worker), save.pieces, options_.write);
+  int64_t bytes = 0;
+  for (const SavedPiece& piece : save.pieces) {
+    bytes += (piece.end - piece.begin) * static_cast<int64_t>(c10::elementSize(piece.dtype));
+  }
+  progress::Task task(c10::str("saving step ", save.step),
+                      {.unit = "bytes", .total = bytes, .kind = progress::Kind::Background});
+  WriteOptions write = options_.write;
+  write.task = &task;
+  const PartIndex part = write_part(folder + "/" + part_name(worker), save.pieces, write);
   write_part_index(folder, worker, part);
 }
 

@@ -6,6 +6,8 @@
 #include <ctime>
 #include <mutex>
 
+#include "lockstep/base/progress.h"
+
 namespace lockstep::detail {
 namespace {
 
@@ -40,6 +42,7 @@ void note_signal(int signal, siginfo_t* info, void* context) {
   const int64_t now = nanoseconds_now();
   if (!noted.noticed.compare_exchange_strong(first, now)) {
     if (now - first < noted.same_notice) return;
+    progress::clear_in_handler();
     struct sigaction end {};
     end.sa_handler = SIG_DFL;
     ::sigaction(signal, &end, nullptr);

@@ -8,7 +8,9 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/progress.h"
 #include "lockstep/state/checkpoint_folder.h"
+#include "lockstep/state/load_plan.h"
 #include "lockstep/strategy/strategy_impl.h"
 #include "lockstep/train/own_values.h"
 
@@ -118,6 +120,7 @@ bool restore_from(const Checkpoint& checkpoint, const RestoreSource& source, std
   OpenedState opened;
   std::vector<uint64_t> hashes;
   std::unique_ptr<LoadPlan> plan;
+  progress::Task task(c10::str("restoring step ", source.step), {.unit = "bytes"});
   const Finding found = finding_of([&] {
     opened = source.open();
     if (source.in_memory && strategy.num_workers() > 1) hashes = hashes_of_own(opened);
@@ -130,7 +133,7 @@ bool restore_from(const Checkpoint& checkpoint, const RestoreSource& source, std
     plan->check({});
   });
   if (!agree_on(strategy, planned, source, damage)) return false;
-  const Finding read = finding_of([&] { plan->read(); });
+  const Finding read = finding_of([&] { plan->read(&task); });
   if (!agree_on(strategy, read, source, damage)) return false;
   const Finding finished = finding_of([&] { plan->finish(); });
   return agree_on(strategy, finished, source, damage);

@@ -15,13 +15,18 @@ void report_trainer(const bench::StepOptions& options, ReportStyle style) {
           {"steps", r.steps},
           {"seconds_by_hand", r.seconds_by_hand},
           {"seconds_trainer", r.seconds_trainer},
-          {"ratio", r.ratio}},
+          {"ratio", r.ratio},
+          {"seconds_with_bar", r.seconds_with_bar},
+          {"ratio_with_bar", r.ratio_with_bar},
+          {"cpu_ratio_with_bar", r.cpu_ratio_with_bar}},
          style);
 }
 
 void add_bench_trainer(CLI::App& bench) {
   auto* command = bench.add_subcommand(
-      "trainer", "A step of Trainer with loss and accuracy, against the loop by hand that reports the same numbers");
+      "trainer",
+      "A step of Trainer with loss and accuracy, against the loop by hand that reports the same numbers, and with "
+      "the bar of progress");
   auto options = std::make_shared<bench::StepOptions>();
   auto json = std::make_shared<bool>(false);
   command->add_option("--width", options->width, "Width W of the hidden layers of an MLP 784-W-W-10")

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "lockstep/base/progress.h"
 #include "tools/checkpoint/checkpoint_convert.h"
 #include "tools/checkpoint/checkpoint_diff.h"
 #include "tools/checkpoint/checkpoint_inspect.h"
@@ -46,7 +47,10 @@ void add_checkpoint_verify(CLI::App& checkpoint) {
   command->add_option("FOLDER", *paths, "Folders of checkpoints; of a folder with several all are verified")
       ->required();
   command->add_flag("--json", *json, "Print one JSON object per checkpoint");
+  auto quiet = std::make_shared<bool>(false);
+  command->add_flag("--quiet", *quiet, "Show no progress on standard error");
   command->callback([=] {
+    const progress::Display display(!*quiet);
     bool sound = true;
     for (const std::string& path : *paths) {
       for (const std::string& folder : checkpoints_at(path)) {
@@ -71,7 +75,10 @@ void add_checkpoint_diff(CLI::App& checkpoint) {
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--json", *json, "Print one JSON object per difference");
+  auto quiet = std::make_shared<bool>(false);
+  command->add_flag("--quiet", *quiet, "Show no progress on standard error");
   command->callback([=] {
+    const progress::Display display(!*quiet);
     const CheckpointSource first = open_source((*paths)[0]);
     const CheckpointSource second = open_source((*paths)[1]);
     const std::vector<Json> differences = compare(first.state, second.state, *tolerance);
@@ -101,7 +108,10 @@ void add_checkpoint_convert(CLI::App& checkpoint) {
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   command->add_flag("--json", *json, "Print one JSON object");
+  auto quiet = std::make_shared<bool>(false);
+  command->add_flag("--quiet", *quiet, "Show no progress on standard error");
   command->callback([=] {
+    const progress::Display display(!*quiet);
     ConvertOptions options{.part_bytes = *part_mib << 20};
     if (step_option->count() > 0) options.step = *step;
     report(convert(open_source(*from), *to, options), *json ? ReportStyle::Json : ReportStyle::Text);

@@ -10,11 +10,13 @@
 #include <map>
 #include <random>
 #include <unistd.h>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <torch/version.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/progress.h"
 #include "lockstep/state/block_file.h"
 #include "lockstep/state/formats/safetensors.h"
 #include "lockstep/state/load_plan.h"
@@ -36,6 +38,7 @@ Json to_file(const CheckpointSource& source, const std::string& path, std::optio
     metadata.emplace(kStepKey, std::to_string(step.value_or(source.info->step)));
     metadata.emplace(kWriterKey, source.info->written_by);
   }
+  const progress::Task task("writing " + path);
   detail::write_safetensors(source.state, path, metadata);
   return {{"from", source.path}, {"to", path}, {"bytes", fs::file_size(path)}};
 }
@@ -119,7 +122,7 @@ std::vector<PlannedPart> plan_parts(const State& state, int64_t part_bytes) {
 }
 
 /// Reads the tensors of a part and writes them.
-detail::PartIndex write_planned(const PlannedPart& part, const std::string& path) {
+detail::PartIndex write_planned(const PlannedPart& part, const std::string& path, progress::Task& task) {
   std::vector<at::Tensor> held;
   std::vector<detail::SavedPiece> pieces;
   for (const auto& [tensor, names] : part.tensors) {
@@ -132,17 +135,19 @@ detail::PartIndex write_planned(const PlannedPart& part, const std::string& path
                       static_cast<const char*>(held.back().data_ptr()),
                       {names.begin() + 1, names.end()}});
   }
-  return detail::write_part(path, pieces, {});
+  return detail::write_part(path, pieces, {.task = &task});
 }
 
 int64_t write_folder(const CheckpointSource& source, detail::CheckpointInfo info, int64_t part_bytes,
                      const std::string& folder) {
   const std::vector<PlannedPart> parts = plan_parts(source.state, part_bytes);
   int64_t bytes = 0;
+  for (const PlannedPart& part : parts) bytes += part.num_bytes;
+  progress::Task task("converting " + source.path, {.unit = "bytes", .total = std::exchange(bytes, 0)});
   for (size_t i = 0; i < parts.size(); ++i) {
     std::array<char, 64> name{};
     std::snprintf(name.data(), name.size(), "part_%05zu_of_%05zu.safetensors", i, parts.size());
-    info.parts.push_back(write_planned(parts[i], folder + "/" + name.data()));
+    info.parts.push_back(write_planned(parts[i], folder + "/" + name.data(), task));
     bytes += info.parts.back().num_bytes;
   }
   detail::write_index(folder, std::move(info), source.state, {});

@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "lockstep/base/dtype_name.h"
+#include "lockstep/base/progress.h"
 
 namespace lockstep::tools {
 namespace {
@@ -107,7 +108,9 @@ std::optional<Json> compare_values(const std::string& name, const State::Value& 
 
 std::vector<Json> compare(const State& first, const State& second, double tolerance) {
   std::vector<Json> found;
+  progress::Task task("comparing", {.unit = "names", .total = static_cast<int64_t>(first.size())});
   for (const auto& [name, value] : first) {
+    task.add(1);
     const State::Value* const other = second.find(name);
     if (other == nullptr) {
       found.push_back({{"name", name}, {"difference", "only in the first"}});

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/dtype_name.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/progress.h"
 
 namespace lockstep::tools {
 namespace {
@@ -99,7 +100,8 @@ void print_source(const CheckpointSource& source, std::ostream& out) {
 Json verify_folder(const std::string& folder) {
   Json result = {{"checkpoint", folder}};
   try {
-    const detail::StoredCheckpoint checkpoint = detail::verify_checkpoint(folder);
+    progress::Task task("verifying " + folder, {.unit = "bytes"});
+    const detail::StoredCheckpoint checkpoint = detail::verify_checkpoint(folder, &task);
     int64_t bytes = 0;
     for (const detail::PartIndex& part : checkpoint.info.parts) bytes += part.num_bytes;
     result["step"] = checkpoint.info.step;

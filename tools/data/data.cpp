@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "lockstep/base/progress.h"
 #include "tools/data/data_inspect.h"
 #include "tools/data/data_write.h"
 #include "tools/report.h"
@@ -24,7 +25,10 @@ void add_inspect(CLI::App& data) {
   command->add_option("--records", options->max_records, "Read no more than this many records; 0 reads all")
       ->capture_default_str();
   command->add_flag("--json", *json, "Print one JSON object per file");
+  auto quiet = std::make_shared<bool>(false);
+  command->add_flag("--quiet", *quiet, "Show no progress on standard error");
   command->callback([=] {
+    const progress::Display display(!*quiet);
     bool sound = true;
     for (const std::string& file : *files) {
       const Inspection result = inspect(file, *options);
@@ -57,7 +61,10 @@ void add_write(CLI::App& data) {
       ->check(CLI::Range(1, 100'000));
   command->add_flag("--header", options->csv_header, "The first line of CSV files contains the column names");
   command->add_flag("--json", *json, "Print one JSON object per file");
+  auto quiet = std::make_shared<bool>(false);
+  command->add_flag("--quiet", *quiet, "Show no progress on standard error");
   command->callback([=] {
+    const progress::Display display(!*quiet);
     for (const WrittenFile& file : write_records(*options)) {
       report({{"file", file.path}, {"records", file.records}, {"bytes", file.bytes}},
              *json ? ReportStyle::Json : ReportStyle::Text);

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/dtype_name.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/progress.h"
 #include "lockstep/data/formats/archive/tar.h"
 #include "lockstep/data/formats/image/image.h"
 #include "lockstep/data/formats/numpy/npy.h"
@@ -16,7 +17,6 @@
 #include "lockstep/data/formats/text/csv.h"
 #include "lockstep/data/formats/text/lines.h"
 #include "tools/data/file_kind.h"
-#include "tools/progress.h"
 
 namespace lockstep::tools {
 namespace {
@@ -39,7 +39,8 @@ std::string short_bytes(std::string_view bytes) {
 /// Collects statistics of the records of a file.
 class Records {
  public:
-  Records(Inspection& result, const InspectOptions& options) : result_(result), options_(options) {}
+  Records(Inspection& result, const InspectOptions& options)
+      : result_(result), options_(options), task_("reading " + result.file, {.unit = "records"}) {}
 
   /// Whether to read more records.
   bool wants_more() {
@@ -54,7 +55,7 @@ class Records {
     result_.largest_record = std::max(result_.largest_record, bytes);
     result_.record_bytes += bytes;
     ++result_.records;
-    progress_.report(result_.records);
+    task_.set(result_.records);
   }
   void add_key(const std::string& name, const std::string& type) {
     InspectedKey& key = keys_[name];
@@ -73,7 +74,7 @@ class Records {
   Inspection& result_;
   const InspectOptions& options_;
   std::map<std::string, InspectedKey> keys_;
-  Progress progress_{"inspect", "records"};
+  progress::Task task_;
 };
 
 template <class T>

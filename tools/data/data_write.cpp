@@ -12,6 +12,7 @@
 #include <torch/types.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/progress.h"
 #include "lockstep/data/formats/archive/tar.h"
 #include "lockstep/data/formats/numpy/npy.h"
 #include "lockstep/data/formats/numpy/npz.h"
@@ -21,7 +22,6 @@
 #include "lockstep/data/formats/text/csv.h"
 #include "lockstep/data/formats/text/lines.h"
 #include "tools/data/file_kind.h"
-#include "tools/progress.h"
 
 namespace lockstep::tools {
 namespace {
@@ -31,7 +31,7 @@ using Sink = std::function<void(std::string_view record)>;
 /// Distributes records over files, round-robin.
 class Shards {
  public:
-  explicit Shards(const WriteOptions& options) {
+  explicit Shards(const WriteOptions& options) : task_("writing " + options.output, {.unit = "records"}) {
     const data::RecordWriterOptions writer_options{.compression = data::parse_compression(options.compression)};
     for (int i = 0; i < options.num_shards; ++i) {
       std::ostringstream path;
@@ -46,7 +46,7 @@ class Shards {
 
   void write(std::string_view record) {
     writers_[next_ % writers_.size()]->write(record);
-    progress_.report(static_cast<int64_t>(++next_));
+    task_.set(static_cast<int64_t>(++next_));
   }
 
   std::vector<WrittenFile> close() {
@@ -62,7 +62,7 @@ class Shards {
   std::vector<std::string> paths_;
   std::vector<std::unique_ptr<data::RecordWriter>> writers_;
   size_t next_ = 0;
-  Progress progress_{"write", "records"};
+  progress::Task task_;
 };
 
 template <class Reader>

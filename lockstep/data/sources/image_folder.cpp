@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/progress.h"
 #include "lockstep/data/files.h"
 #include "lockstep/data/formats/stream/files.h"
 #include "lockstep/data/sources/image_spec.h"
@@ -69,7 +70,7 @@ std::vector<std::string> classes_of(const std::string& folder, const std::vector
   return given;
 }
 
-std::vector<std::string> images_in(const fs::path& folder) {
+std::vector<std::string> images_in(const fs::path& folder, progress::Task& task) {
   std::error_code error;
   std::vector<std::string> files;
   auto each = fs::recursive_directory_iterator(folder, fs::directory_options::follow_directory_symlink, error);
@@ -85,7 +86,9 @@ std::vector<std::string> images_in(const fs::path& folder) {
     LOCKSTEP_CHECK_VALUE(!is_one_of(extension, kOtherImages),
                          "[image_folder] images must be JPEG or PNG files: file=\"", path.string(),
                          "\"; convert it, or move it out of the folder");
-    if (is_one_of(extension, kReadable)) files.push_back(path.string());
+    if (!is_one_of(extension, kReadable)) continue;
+    files.push_back(path.string());
+    task.add(1);
   }
   LOCKSTEP_CHECK_VALUE(!error, "[image_folder] the folder cannot be read: folder=\"", folder.string(), "\" (",
                        error.message(), ")");
@@ -153,9 +156,10 @@ ImageFolder image_folder(const std::string& folder, const ImageFolderOptions& op
   const std::vector<std::string> classes = detail::classes_of(folder, folders, options.classes);
   std::vector<std::string> files;
   std::vector<int64_t> labels;
+  progress::Task task("listing images in " + folder, {.unit = "files"});
   for (size_t label = 0; label < classes.size(); ++label) {
     if (!std::binary_search(folders.begin(), folders.end(), classes[label])) continue;
-    const auto of_class = detail::images_in(std::filesystem::path(folder) / classes[label]);
+    const auto of_class = detail::images_in(std::filesystem::path(folder) / classes[label], task);
     files.insert(files.end(), of_class.begin(), of_class.end());
     labels.insert(labels.end(), of_class.size(), static_cast<int64_t>(label));
   }

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/bounded_queue.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/progress.h"
 #include "lockstep/data/element/mapped_buffers.h"
 #include "lockstep/data/transforms/sound_skip.h"
 #include "lockstep/device/placement.h"
@@ -366,6 +367,7 @@ void StepIterator::go_to(const InputPosition& position) {
   position.details.check_failed(failed_);
   // A batch that may be repeated is read again.
   const bool reads_again = input_->options.empty == EmptyBatch::Repeat && position.steps > steps_;
+  const progress::Task task(c10::str("finding step ", position.steps, " of the dataset"));
   steps_ += feeder_->skip(position.steps - steps_ - (reads_again ? 1 : 0));
   if (reads_again && feeder_->next().has_data()) ++steps_;
   iteration_.seed_use->check();

@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/progress.h"
 #include "lockstep/strategy/access.h"
 #include "lockstep/strategy/state/module_state.h"
 #include "lockstep/strategy/strategy_impl.h"
@@ -49,10 +50,14 @@ std::optional<Logs> Trainer::evaluate_unless(const TrainerInput& data, const std
   impl_->test_metrics.reset();
   Evaluated evaluated(impl_->models, impl_->average.get());
   const auto iterator = batches->iterator();
+  // A part of an epoch has no lines of its own.
+  progress::Task task("evaluating", {.unit = "steps",
+                                     .total = batches->cardinality().size().value_or(0),
+                                     .kind = ends ? progress::Kind::Loop : progress::Kind::Work});
   int64_t step = 0;
   for (auto next = iterator->next(); !next.empty(); next = iterator->next()) {
     impl_->test(next);
-    ++step;
+    task.set(++step);
     for (const auto& callback : callbacks) callback->on_evaluate_step_end(*this, step);
     if (ends && ends()) return std::nullopt;
   }
@@ -75,12 +80,13 @@ Outputs Trainer::predict_all(const TrainerInput& data) {
   Evaluated evaluated(impl_->models, impl_->average.get());
   std::vector<std::vector<at::Tensor>> parts;
   const auto iterator = batches->iterator();
+  progress::Task task("predicting", {.unit = "steps", .total = batches->cardinality().size().value_or(0)});
   int64_t step = 0;
   for (auto next = iterator->next(); !next.empty(); next = iterator->next()) {
     const std::vector<PerReplica<at::Tensor>> outputs = impl_->predict(next);
     parts.resize(outputs.size());
     for (size_t i = 0; i < parts.size(); ++i) parts[i].push_back(gathered_rows(impl_->strategy, outputs[i]));
-    ++step;
+    task.set(++step);
     for (const auto& callback : callbacks) callback->on_predict_step_end(*this, step);
   }
   LOCKSTEP_CHECK_VALUE(step > 0, "[Trainer::predict] the dataset has no batches");

@@ -1,11 +1,15 @@
 #include "lockstep/train/trainer/fit_loop.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <utility>
 
+#include <ATen/ATen.h>
+
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/progress_line.h"
 #include "lockstep/strategy/access.h"
 #include "lockstep/strategy/strategy_impl.h"
 #include "lockstep/train/trainer/model_mode.h"
@@ -15,6 +19,7 @@ namespace {
 
 constexpr uint8_t kInterruptBit = 1;
 constexpr uint8_t kTerminateBit = 2;
+constexpr uint8_t kLossBit = 4;
 
 FitOptions checked_fit(const FitOptions& options) {
   LOCKSTEP_CHECK_VALUE(options.epochs >= 0, "[Trainer::fit] epochs must not be negative: epochs=", options.epochs);
@@ -47,10 +52,12 @@ FitLoop::FitLoop(Trainer& trainer, const TrainerInput& data, const FitOptions& o
   manager_ = std::make_unique<CheckpointManager>(Checkpoint(std::move(entries)), options_.checkpoint_folder,
                                                  options_.checkpoint);
   manager_->set_end_request([] { return detail::InterruptNotice::has_come(); }, [] { return true; });
+  manager_->set_question([this] { return bar_ && bar_->wants_value(); });
 }
 
 History FitLoop::run() {
   detail::set_training(impl_.models.modules);
+  display_.emplace(is_shown());
   impl_.stop_reason.reset();
   impl_.progress.first_epoch = impl_.progress.epoch;
   impl_.progress.step_in_epoch = 0;
@@ -62,6 +69,7 @@ History FitLoop::run() {
   }
   for_callbacks([&](Callback& callback) { callback.on_train_begin(trainer_); });
   while (!all_done() && !impl_.stop_reason && !is_signalled()) run_epoch();
+  bar_.reset();
   if (manager_ && !is_signalled() && impl_.saves_stop) {
     manager_->save(impl_.progress.step);
     manager_->wait();
@@ -106,7 +114,9 @@ void FitLoop::run_epoch() {
   detail::TrainerProgress& progress = impl_.progress;
   if (progress.step_in_epoch == 0) impl_.train_metrics.reset();
   for_callbacks([&](Callback& callback) { callback.on_epoch_begin(trainer_, progress.epoch); });
+  if (is_shown()) bar_.emplace("epoch " + epoch_text(), bar_options());
   const auto begin = Clock::now();
+  const int64_t first_step = progress.step_in_epoch;
   while (!epoch_is_full() && !impl_.stop_reason) {
     const auto micro = next_batches();
     if (micro.empty()) break;
@@ -114,14 +124,17 @@ void FitLoop::run_epoch() {
     impl_.train(micro);
     for_callbacks([&](Callback& callback) { callback.on_step_end(trainer_, progress.step); });
     if (!impl_.saves_stop || !after_step()) return;
+    show_step();
   }
   LOCKSTEP_CHECK_VALUE(progress.step_in_epoch > 0 || impl_.stop_reason, "[Trainer::fit] the dataset has no batches");
-  end_epoch(seconds_since(begin));
+  end_epoch(seconds_since(begin), progress.step_in_epoch - first_step);
+  bar_.reset();
 }
 
-uint8_t FitLoop::signal_bits() const {
+uint8_t FitLoop::signal_bits(uint8_t others) const {
   uint8_t bits = detail::InterruptNotice::has_come() ? kInterruptBit : 0;
   if (detail::PreemptionNotice::has_come()) bits |= kTerminateBit;
+  bits |= others;
   return any_worker_ ? any_worker_(bits) : bits;
 }
 
@@ -131,17 +144,20 @@ std::optional<Logs> FitLoop::evaluate_until(const TrainerInput& data) {
 
 bool FitLoop::after_step() {
   if (manager_) {
-    if (manager_->after_step(impl_.progress.step)) return true;
+    const bool goes_on = manager_->after_step(impl_.progress.step);
+    reads_loss_ = manager_->last_answer();
+    if (goes_on) return true;
     end_ = manager_->preempted() ? History::End::Preempted : History::End::Interrupted;
     return false;
   }
-  const uint8_t bits = signal_bits();
-  if (bits == 0) return true;
+  const uint8_t bits = signal_bits(bar_ && bar_->wants_value() ? kLossBit : 0);
+  reads_loss_ = (bits & kLossBit) != 0;
+  if ((bits & (kInterruptBit | kTerminateBit)) == 0) return true;
   end_ = (bits & kTerminateBit) != 0 ? History::End::Preempted : History::End::Interrupted;
   return false;
 }
 
-void FitLoop::end_epoch(double seconds) {
+void FitLoop::end_epoch(double seconds, int64_t steps) {
   detail::TrainerProgress& progress = impl_.progress;
   if (impl_.stop_reason && !options_.steps_per_epoch) batches_.reset();
   Logs logs = impl_.train_metrics.results();
@@ -156,7 +172,7 @@ void FitLoop::end_epoch(double seconds) {
     for (const auto& [name, value] : *results) logs["val_" + name] = value;
   }
   for_callbacks([&](Callback& callback) { callback.on_epoch_end(trainer_, progress.epoch, logs); });
-  report(logs, seconds, progress.step_in_epoch);
+  report(logs, seconds, steps);
   progress.history.epochs.push_back(logs);
   ++progress.epoch;
   progress.step_in_epoch = 0;
@@ -169,12 +185,42 @@ void FitLoop::save_at_end_of_epoch() {
   if (manager_ && !saves_by_steps(options_.checkpoint) && !is_end) manager_->save(impl_.progress.step);
 }
 
+std::string FitLoop::epoch_text() const {
+  return c10::str(impl_.progress.epoch + 1 - impl_.progress.first_epoch, "/", options_.epochs);
+}
+
+progress::TaskOptions FitLoop::bar_options() const {
+  progress::TaskOptions options{.unit = "steps", .kind = progress::Kind::Loop, .value_name = "loss"};
+  const int64_t micro = impl_.options.accumulate;
+  const int64_t of_dataset = (data_->cardinality().size().value_or(0) + micro - 1) / micro;
+  options.total = options_.steps_per_epoch.value_or(of_dataset);
+  options.done = impl_.progress.step_in_epoch;
+  // Reading it waits for a device, or for other workers.
+  const auto parameters = impl_.models.modules[0]->all()[0]->parameters();
+  const bool is_at_hand = !any_worker_ && !parameters.empty() && parameters[0].device().is_cpu();
+  if (!is_at_hand) options.value_every = std::chrono::seconds(1);
+  return options;
+}
+
+void FitLoop::show_step() {
+  if (bar_) bar_->set(impl_.progress.step_in_epoch);
+  if (!reads_loss_) return;
+  double loss = 0;
+  if (any_worker_) {
+    loss = trainer_.step_loss();
+  } else {
+    for (const at::Tensor& share : impl_.strategy.local_results(*impl_.last_loss)) loss += share.item<double>();
+  }
+  if (bar_) bar_->set_value(loss);
+}
+
 void FitLoop::report(const Logs& logs, double seconds, int64_t steps) const {
-  if (!options_.verbose || !trainer_.is_chief()) return;
-  const int64_t epoch = impl_.progress.epoch + 1 - impl_.progress.first_epoch;
-  std::fprintf(stderr, "epoch %lld/%lld: %lld steps, %.1f s, %s\n", static_cast<long long>(epoch),
-               static_cast<long long>(options_.epochs), static_cast<long long>(steps), seconds,
-               to_string(logs).c_str());
+  if (!is_shown()) return;
+  const std::string rate = seconds > 0 ? ", " + progress::rate_text(static_cast<double>(steps) / seconds, "steps") : "";
+  std::array<char, 32> time{};
+  std::snprintf(time.data(), time.size(), "%.1f s", seconds);
+  progress::print_line(c10::str("epoch ", epoch_text(), ": ", impl_.progress.step_in_epoch, " steps, ", time.data(),
+                                rate, ", ", to_string(logs)));
 }
 
 History Trainer::fit(const TrainerInput& data, const FitOptions& options) {

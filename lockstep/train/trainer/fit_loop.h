@@ -4,8 +4,10 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "lockstep/base/progress.h"
 #include "lockstep/train/checkpoint_manager.h"
 #include "lockstep/train/preemption.h"
 #include "lockstep/train/trainer/trainer.h"
@@ -28,15 +30,21 @@ class FitLoop {
   bool all_done() const;
   bool epoch_is_full() const;
   void run_epoch();
-  /// The signals that have come to any worker. All workers call it.
-  uint8_t signal_bits() const;
+  /// The signals that have come to any worker, and other bits that one of them has. All workers call it.
+  uint8_t signal_bits(uint8_t others = 0) const;
   /// Evaluates; nothing where a signal comes.
   std::optional<Logs> evaluate_until(const TrainerInput& data);
   /// Returns false where a signal ends the training. Saves where it is time to.
   bool after_step();
-  void end_epoch(double seconds);
+  void end_epoch(double seconds, int64_t steps);
   void save_at_end_of_epoch();
+  /// Prints the line of an epoch; `steps` were done in these seconds.
   void report(const Logs& logs, double seconds, int64_t steps) const;
+  std::string epoch_text() const;
+  progress::TaskOptions bar_options() const;
+  /// Shows the step, and its loss where it is asked for. All workers call it after `after_step`.
+  void show_step();
+  bool is_shown() const { return options_.verbose && trainer_.is_chief(); }
   bool is_signalled() const { return end_ == History::End::Interrupted || end_ == History::End::Preempted; }
 
   template <class Call>
@@ -57,6 +65,10 @@ class FitLoop {
   detail::InterruptNotice interruption_;
   std::function<uint8_t(uint8_t)> any_worker_;
   History::End end_ = History::End::Finished;
+  /// Whether workers read the loss of this step together, because the one that shows it asks.
+  bool reads_loss_ = false;
+  std::optional<progress::Display> display_;
+  std::optional<progress::Task> bar_;
 };
 
 }  // namespace lockstep

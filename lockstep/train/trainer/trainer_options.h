@@ -80,7 +80,8 @@ struct FitOptions {
   /// and options with state as the saved one; others are an error. Empty: nothing is saved.
   std::string checkpoint_folder = {};
   CheckpointOptions checkpoint = {};
-  /// Whether one worker prints a line for each epoch on standard error.
+  /// Whether one worker shows a bar on a terminal (`progress::Display`), and prints a line for each epoch on standard
+  /// error.
   bool verbose = true;
 };
 

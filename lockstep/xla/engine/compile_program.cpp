@@ -11,6 +11,7 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/progress.h"
 #include "lockstep/xla/counters.h"
 #include "lockstep/xla/engine/program_store.h"
 
@@ -101,11 +102,22 @@ void save(const ProgramStore& store, const std::string& key, const Executable& p
   }
 }
 
+/// "compiling step for xla:0", "compiling step for xla:0 and 3 others"
+std::string task_text(const ProgramSource& source) {
+  size_t count = 0;
+  for (const std::vector<int>& partitions : source.device_ids) count += partitions.size();
+  std::string text = "compiling step for xla";
+  if (count > 0) text += c10::str(":", source.device_ids[0][0]);
+  if (count > 1) text += c10::str(" and ", count - 1, count == 2 ? " other" : " others");
+  return text;
+}
+
 Executable compile(const Client& client, const ProgramSource& source, bool is_stored) {
   const SlowCompilationNotice notice(
       c10::str("compiling a program of ", source.num_operations, " operations takes more than ", kSlow.count() / 1000,
                " s", is_stored ? "" : "; with LOCKSTEP_XLA_CACHE=FOLDER programs are compiled once for all processes"),
       kSlow);
+  const progress::Task task(task_text(source));
   return client.compile(source.stablehlo, source.device_ids, source.full_precision, source.options);
 }
 
