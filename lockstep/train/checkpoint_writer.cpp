@@ -12,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/progress.h"
+#include "lockstep/base/trace_thread.h"
 
 namespace lockstep::detail {
 namespace {
@@ -91,6 +92,7 @@ std::optional<SaveOutcome> CheckpointWriter::take_error() {
 }
 
 void CheckpointWriter::work() {
+  trace::set_background_thread("checkpoint writer");
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNiceness);
   std::unique_lock lock(mutex_);
   while (true) {
@@ -128,6 +130,7 @@ void CheckpointWriter::remove_hidden() const {
 }
 
 SaveOutcome CheckpointWriter::write(const PendingSave& save, int64_t number) {
+  const trace::Span span(trace::Phase::Checkpoint, "write checkpoint");
   const TemporaryFolder folder(options_.folder, save.step, options_.token + "-" + std::to_string(number),
                                agreement_.worker() == 0);
   const SaveOutcome mine = SaveOutcome::of([&] {

@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/progress.h"
+#include "lockstep/base/trace.h"
 #include "lockstep/state/checkpoint_folder.h"
 #include "lockstep/state/load_plan.h"
 #include "lockstep/strategy/strategy_impl.h"
@@ -116,6 +117,7 @@ std::vector<RestoreSource> restore_sources(const StrategyImpl& strategy, const s
 }
 
 bool restore_from(const Checkpoint& checkpoint, const RestoreSource& source, std::string& damage) {
+  const trace::Span span(trace::Phase::Checkpoint, "restore");
   const StrategyImpl& strategy = *checkpoint.strategy();
   OpenedState opened;
   std::vector<uint64_t> hashes;
