@@ -8,6 +8,7 @@
 
 #include "lockstep/base/bounded_queue.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/diagnostics/activity.h"
 #include "lockstep/data/element/mapped_buffers.h"
 #include "lockstep/data/transforms/sound_skip.h"
 #include "lockstep/device/placement.h"
@@ -268,6 +269,7 @@ bool StepIterator::next(std::vector<data::Element>& elements) {
 }
 
 Step StepIterator::read_step() {
+  const comm::ActivityScope input(comm::Activity::Input);
   try {
     return feeder_->next();
   } catch (...) {
