@@ -21,7 +21,7 @@ constexpr std::array kVariables{
     Variable{"LOCKSTEP_COORDINATOR", "", "host:port of the first worker, where the launcher does not say it."},
     Variable{"LOCKSTEP_DUMP", "",
              "Folder for the last collectives of this process, written on an error or on SIGUSR1. Unset: beside other "
-             "temporary files, on an error of several workers."},
+             "temporary files, where there are several workers, and not otherwise."},
     Variable{"LOCKSTEP_ENGINE", "auto",
              "The engine of collectives between processes: auto, shm (one machine), gloo, mpi or nccl."},
     Variable{"LOCKSTEP_FILE_ACCESS", "auto",
@@ -58,6 +58,9 @@ constexpr std::array kVariables{
              "How often lockstep run has restarted this job, or this worker of an elastic one; it sets it."},
     Variable{"LOCKSTEP_SERVICE", "", "Headless service through which pods of an indexed Job find each other."},
     Variable{"LOCKSTEP_STEP_FILE", "", "File for the last step that this worker has finished; lockstep run sets it."},
+    Variable{"LOCKSTEP_STRAGGLER_FACTOR", "1.5",
+             "Worker 0 logs a warning where a worker computes this many times as long as the others for a minute: they "
+             "wait for it. 0: never. FACTOR:SECONDS sets another time."},
     Variable{"LOCKSTEP_TLS_CA", "", "File with the certificate of the authority that Gloo's peers must show."},
     Variable{"LOCKSTEP_TLS_CERT", "",
              "File with the certificate that this worker shows its peers: with the other two, Gloo encrypts."},

@@ -5,7 +5,9 @@
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/diagnostics/activity.h"
 #include "lockstep/comm/diagnostics/call_site.h"
+#include "lockstep/comm/diagnostics/dump.h"
 #include "lockstep/comm/exchange_group.h"
 #include "lockstep/comm/shared/arena.h"
 #include "lockstep/data/rewrites/batch_sizes.h"
@@ -103,6 +105,8 @@ StrategyImpl::Team::Team(const StrategyImpl& strategy, int depth, const Team* ou
     watches.push_back(
         workers->monitor().watch({name + " of this worker", comm::GroupUse::LocalReplicas,
                                   strategy.num_local_replicas(), &rendezvous->recorder(), watched.get()}));
+  } else if (auto dumped = comm::dump_local_replicas(strategy.num_local_replicas(), rendezvous->recorder())) {
+    watches.push_back(std::move(dumped));
   }
 }
 
@@ -179,6 +183,7 @@ void StrategyImpl::observe_run_end() {
 }
 
 size_t StrategyImpl::observe_run() {
+  comm::note_replayed_run();
   size_t fingerprint = 0;
   for (const auto& observer : notify_before_run()) fingerprint = fingerprint * 1000003 + observer->fingerprint();
   return fingerprint;
@@ -221,10 +226,13 @@ void StrategyImpl::call_for_each_replica(c10::function_ref<void(int)> body) {
   const ContextFrame* frame = current_frame();
   const int depth = frame != nullptr && frame->strategy == this ? frame->depth : 0;
   Team& team = team_at(depth);
-  if (!workers_) return run_team(team, depth, body);
   try {
     run_team(team, depth, body);
   } catch (...) {
+    if (!workers_) {
+      if (depth == 0) comm::dump_failed_run(std::current_exception());
+      throw;
+    }
     // Also what was thrown before the replicas started: other workers wait for this one.
     workers_->report_failure(std::current_exception());
     workers_->dump();
@@ -238,6 +246,7 @@ void StrategyImpl::run_team(Team& team, int depth, c10::function_ref<void(int)> 
   const std::lock_guard<std::mutex> turn(run_mutex_);
   {
     const RunningScope running(is_running_, num_local_replicas());
+    const comm::RunActivity counted;
     start_team(team, depth, body);
   }
   observe_run_end();

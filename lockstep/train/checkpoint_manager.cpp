@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/trace.h"
+#include "lockstep/comm/diagnostics/activity.h"
 #include "lockstep/strategy/strategy_impl.h"
 #include "lockstep/strategy/workers.h"
 #include "lockstep/train/checkpoint_writer.h"
@@ -160,6 +161,7 @@ void CheckpointManager::Impl::save(int64_t step) {
   const trace::Span span(trace::Phase::Checkpoint, "save");
   LOCKSTEP_CHECK_VALUE(step >= 0, "[CheckpointManager::save] step must not be negative: step=", step);
   check_outside_of_run("save");
+  const comm::ActivityScope saving(comm::Activity::Checkpoint);
   throw_error();
   const std::vector<detail::ObjectState> objects = checkpoint.collect();
   writer.start({step, staging.copy(detail::pieces_to_write(objects, place())), detail::values_of(objects)});
@@ -169,6 +171,7 @@ void CheckpointManager::Impl::save(int64_t step) {
 
 void CheckpointManager::Impl::snapshot(int64_t step) {
   const trace::Span span(trace::Phase::Checkpoint, "snapshot");
+  const comm::ActivityScope saving(comm::Activity::Checkpoint);
   std::vector<detail::ObjectState> objects = checkpoint.collect();
   memory->gather_small(objects);
   try {
@@ -191,6 +194,7 @@ void CheckpointManager::Impl::note_restored(const detail::RestoreSource& source)
 
 std::optional<int64_t> CheckpointManager::Impl::restore_newest() {
   check_outside_of_run("restore_latest");
+  const comm::ActivityScope restoring(comm::Activity::Checkpoint);
   writer.wait();
   writer.wait_for_removals();
   const bool is_first = strategy->worker() == 0;
@@ -224,7 +228,10 @@ CheckpointManager::~CheckpointManager() = default;
 
 void CheckpointManager::save(int64_t step) { impl_->save(step); }
 
-void CheckpointManager::wait() { impl_->throw_error(); }
+void CheckpointManager::wait() {
+  const comm::ActivityScope waiting(comm::Activity::Checkpoint);
+  impl_->throw_error();
+}
 
 std::optional<int64_t> CheckpointManager::restore_latest() { return impl_->restore_newest(); }
 

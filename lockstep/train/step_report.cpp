@@ -5,6 +5,7 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/comm/diagnostics/activity.h"
 #include "lockstep/comm/views/step_file.h"
 
 namespace lockstep::detail {
@@ -33,6 +34,7 @@ void report_resumed_step(int64_t step) {
 }
 
 void report_finished_step(int64_t step) {
+  comm::note_finished_step(step);
   if (auto& file = step_file()) file->set_finished(step);
 }
 

@@ -5,7 +5,7 @@
 #include "lockstep/api.h"
 
 /// Internal: what the launcher learns of the steps of this process, through the file that it gives
-/// (LOCKSTEP_STEP_FILE). Without one the calls do nothing.
+/// (LOCKSTEP_STEP_FILE), and what dumps say of them.
 namespace lockstep::detail {
 
 /// The training goes on after `step` steps.

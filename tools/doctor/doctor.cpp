@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <cstdint>
 #include <dlfcn.h>
+#include <filesystem>
 #include <iostream>
 #include <string>
 #include <utility>
@@ -12,6 +14,7 @@
 #include <torch/version.h>
 
 #include "lockstep/base/env.h"
+#include "lockstep/base/error.h"
 #include "lockstep/comm/engines.h"
 #include "lockstep/device/logical_devices.h"
 #include "lockstep/device/thread_share.h"
@@ -26,6 +29,8 @@
 #include "tools/doctor/doctor_topology.h"
 #include "tools/doctor/doctor_trace.h"
 #include "tools/doctor/doctor_xla.h"
+#include "tools/doctor/job_processes.h"
+#include "tools/doctor/live_job.h"
 #include "tools/report.h"
 #include "tools/subcommands.h"
 
@@ -171,6 +176,35 @@ void examine_job(const std::vector<std::string>& files, ReportStyle style) {
   if (!result.in_step) throw CLI::RuntimeError(1);
 }
 
+/// The dumps in a folder whose programs have ended; nothing where it has none.
+std::vector<std::string> files_of_ended_job(const std::string& folder) {
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("lockstep-worker") && name.ends_with(".json")) files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+/// A coordinator speaks to workers alone, and jobs are one argument.
+void check_files(const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments) {
+    const bool is_address = argument.find(':') != std::string::npos && !std::filesystem::exists(argument);
+    LOCKSTEP_CHECK_VALUE(!is_address, "[doctor] a job is asked on the machines of its workers, not by its address: JOB=",
+                         argument, "; call `lockstep doctor PROCESS` on each machine");
+    LOCKSTEP_CHECK_VALUE(!names_job(argument), "[doctor] give one JOB, or FILEs: JOB=", argument);
+  }
+}
+
+/// Exits with 1 when a worker does not answer.
+void examine_live_job(const std::string& job, double watch, ReportStyle style) {
+  if (std::filesystem::is_directory(job) && find_job_processes(job).empty()) {
+    if (const auto files = files_of_ended_job(job); !files.empty()) return examine_job(files, style);
+  }
+  if (!examine_running_job(job, watch, style)) throw CLI::RuntimeError(1);
+}
+
 /// Exits with 1 when the description of a cluster is invalid.
 void examine_environment(ReportStyle style) {
   const Json result = examine_cluster();
@@ -233,17 +267,23 @@ void add_topology_options(CLI::App& command, TopologyRequest& request) {
 
 void add_doctor(CLI::App& app) {
   auto* command = app.add_subcommand("doctor",
-                                     "Show devices, LibTorch, BLAS, threads, engines and environment; with FILEs, "
-                                     "which rank of a job is out of step");
+                                     "Show devices, LibTorch, BLAS, threads, engines and environment; with JOB, what "
+                                     "each worker of a running job does; with FILEs, which rank of a job is out of "
+                                     "step");
   auto files = std::make_shared<std::vector<std::string>>();
+  auto watch = std::make_shared<double>(0);
   auto cluster = std::make_shared<bool>(false);
   auto xla = std::make_shared<bool>(false);
   auto json = std::make_shared<bool>(false);
   auto topology = std::make_shared<TopologyRequest>();
   command->add_option(
-      "FILE", *files,
-      "Files that the workers of a job have written to LOCKSTEP_DUMP, one for each; exit status 1 if they "
-      "are out of step");
+      "JOB|FILE", *files,
+      "JOB: the process id of `lockstep run` or of a program, the folder of the job, or the folder LOCKSTEP_DUMP of "
+      "running programs: step, rate and place of each worker on this machine; exit status 1 if one does not answer. "
+      "FILEs that the workers of a job have written to LOCKSTEP_DUMP, one for each; exit status 1 if they are out of "
+      "step");
+  command->add_option("--watch", *watch, "With JOB: report every so many seconds, until the job ends")
+      ->check(CLI::Range(0.1, 86400.0));
   command->add_flag("--cluster", *cluster, "Show the job that the environment describes, and the source of each value");
   command->add_flag(
       "--xla", *xla,
@@ -253,6 +293,7 @@ void add_doctor(CLI::App& app) {
   command->footer(
       "\nExamples:\n"
       "  lockstep doctor                        this machine\n"
+      "  lockstep doctor 4711                   step, rate and place of the workers of `lockstep run`, process 4711\n"
       "  lockstep doctor --cluster              the job that this process would join\n"
       "  lockstep doctor --xla                  the plugins of XLA that programs can run on\n"
       "  lockstep doctor --topology v3-32 --computation-shape 1,1,1,2\n"
@@ -269,7 +310,10 @@ void add_doctor(CLI::App& app) {
       examine_plugins(style);
     } else if (files->empty()) {
       examine_machine(style);
+    } else if (files->size() == 1 && names_job(files->front())) {
+      examine_live_job(files->front(), *watch, style);
     } else {
+      check_files(*files);
       examine_job(*files, style);
     }
   });

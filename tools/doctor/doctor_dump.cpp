@@ -29,6 +29,15 @@ void read_head(const json& line, WorkerDump& dump) {
   dump.pid = line.value("pid", int64_t{0});
   dump.time = line.value("time", "");
   dump.reason = line.value("reason", "");
+  dump.activity.runs = line.value("runs", int64_t{-1});
+  dump.activity.step = line.value("step", int64_t{-1});
+  dump.activity.name = line.value("activity", "");
+  dump.activity.since_ns = line.value("activity_since_ns", int64_t{0});
+  dump.activity.first_run_ns = line.value("first_run_ns", int64_t{0});
+  dump.activity.now_ns = line.value("now_ns", int64_t{0});
+  dump.activity.busy = line.value("busy", -1.0);
+  dump.activity.busy_seconds = static_cast<double>(line.value("busy_ns", int64_t{0})) * 1e-9;
+  dump.newest_ns = dump.activity.now_ns;
   const int worker = line.at("worker");
   if (worker < 0 || worker >= dump.num_workers) throw std::invalid_argument("worker=" + std::to_string(worker));
   dump.worker = worker;

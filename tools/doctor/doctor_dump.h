@@ -29,6 +29,24 @@ struct RecordedCall {
   CallState state = CallState::Arrived;
 };
 
+/// What a process did when it wrote its file; older files have none of it.
+struct RecordedActivity {
+  /// Runs that had ended; -1: not known.
+  int64_t runs = -1;
+  /// The last finished step, as the program counts; -1: not known.
+  int64_t step = -1;
+  /// run, input, checkpoint, or outside of these.
+  std::string name;
+  /// Since when, by this host's clock; 0: not known.
+  int64_t since_ns = 0;
+  int64_t first_run_ns = 0;
+  /// When the file was written, by this host's clock; 0: not known.
+  int64_t now_ns = 0;
+  /// The share of the last `busy_seconds` in which the worker did not wait in a collective; negative: not measured.
+  double busy = -1;
+  double busy_seconds = 0;
+};
+
 /// The file of one worker.
 struct WorkerDump {
   std::string file;
@@ -41,6 +59,7 @@ struct WorkerDump {
   std::string time;
   /// Why it was written: the name of a signal, or the text of an error.
   std::string reason;
+  RecordedActivity activity;
   /// Calls by group and rank.
   std::map<std::string, std::map<int, std::vector<RecordedCall>>> groups;
   /// Latest time in the file, by this host's clock.

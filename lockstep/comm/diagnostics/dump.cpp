@@ -1,5 +1,6 @@
 #include "lockstep/comm/diagnostics/dump.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -15,9 +16,12 @@
 #include <thread>
 #include <unistd.h>
 
+#include <c10/util/thread_name.h>
+
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/comm/diagnostics/activity.h"
 
 namespace lockstep::comm {
 namespace {
@@ -31,6 +35,8 @@ struct Source {
 struct Sources {
   std::mutex mutex;
   DumpIdentity identity;
+  bool is_worker = false;
+  int num_local = 0;
   std::map<int, Source> all;
   int next = 0;
 };
@@ -75,11 +81,24 @@ std::string folder() {
   return temporary != nullptr && *temporary != '\0' ? temporary : "/tmp";
 }
 
+void write_activity(std::ostream& out) {
+  const ProcessActivity own = process_activity();
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  out << ", \"now_ns\": " << std::chrono::nanoseconds(now).count() << ", \"runs\": " << own.runs << ", \"activity\": \""
+      << activity_name(own.activity) << '"';
+  if (own.step >= 0) out << ", \"step\": " << own.step;
+  if (own.since.count() > 0) out << ", \"activity_since_ns\": " << own.since.count();
+  if (own.first_run.count() > 0) out << ", \"first_run_ns\": " << own.first_run.count();
+  if (own.busy >= 0) out << ", \"busy\": " << own.busy << ", \"busy_ns\": " << own.busy_time.count();
+}
+
 void write(std::ostream& out, const std::string& reason) {
   const DumpIdentity& identity = sources().identity;
   out << "{\"lockstep_dump\": 1, \"worker\": " << identity.worker << ", \"num_workers\": " << identity.num_workers
       << ", \"replicas_per_worker\": " << identity.replicas_per_worker << ", \"host\": " << quoted(host_name())
-      << ", \"pid\": " << getpid() << ", \"time\": \"" << time_now() << "\", \"reason\": " << quoted(reason) << "}\n";
+      << ", \"pid\": " << getpid() << ", \"time\": \"" << time_now() << "\", \"reason\": " << quoted(reason);
+  write_activity(out);
+  out << "}\n";
   for (const auto& [id, source] : sources().all) source.recorder->dump(out, source.group, source.first_rank);
 }
 
@@ -93,10 +112,11 @@ bool write_all(int file, const std::string& text) {
   return true;
 }
 
+constexpr const char* kEnding = ".json";
+
 /// Writes a new file that only this user can read and renames it to `path`.json: a link or a file of another user at
 /// either name is not followed. Returns the name that it has; empty, with errno, where it could not be written.
 std::string write_new_file(const std::string& path, const std::string& text) {
-  constexpr const char* kEnding = ".json";
   std::string name = path + "-XXXXXX" + kEnding;
   const int file = mkostemps(name.data(), static_cast<int>(std::strlen(kEnding)), O_CLOEXEC);
   if (file < 0) return "";
@@ -114,10 +134,45 @@ std::string write_new_file(const std::string& path, const std::string& text) {
 
 std::atomic<int> signal_pipe{-1};
 
-extern "C" void note_signal(int) {
+constexpr char kDumpByte = 'd';
+constexpr char kLookByte = 'l';
+
+extern "C" void note_signal(int, siginfo_t* info, void*) {
   const int saved = errno;
-  [[maybe_unused]] const auto written = ::write(signal_pipe.load(), "d", 1);
+  const bool is_look = info->si_code == SI_QUEUE && info->si_value.sival_int == kLookRequest;
+  [[maybe_unused]] const auto written = ::write(signal_pipe.load(), is_look ? &kLookByte : &kDumpByte, 1);
   errno = saved;
+}
+
+/// Writes all that is known to a file; the name without its ending is `path`.
+std::string write_to(const std::string& path, const std::string& reason) {
+  std::ostringstream text;
+  write(text, reason);
+  return write_new_file(path, text.str());
+}
+
+void answer_look() try {
+  const std::lock_guard lock(sources().mutex);
+  std::string path = look_file(folder(), getpid());
+  path.resize(path.size() - std::strlen(kEnding));
+  if (write_to(path, "lockstep doctor").empty()) {
+    LOCKSTEP_LOG(Warn) << "a question of lockstep doctor could not be answered: file=" << path << kEnding << ", "
+                       << std::strerror(errno);
+  }
+} catch (const std::exception& error) {
+  LOCKSTEP_LOG(Warn) << "a question of lockstep doctor could not be answered: " << error.what();
+}
+
+std::string failure_text(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const c10::Error& known) {
+    return known.what_without_backtrace();
+  } catch (const std::exception& known) {
+    return known.what();
+  } catch (...) {
+    return "an exception that is no std::exception";
+  }
 }
 
 }  // namespace
@@ -125,6 +180,7 @@ extern "C" void note_signal(int) {
 void set_dump_identity(const DumpIdentity& identity) {
   const std::lock_guard lock(sources().mutex);
   sources().identity = identity;
+  sources().is_worker = true;
 }
 
 DumpedRecorder::DumpedRecorder(std::string group, int first_rank, const Recorder& recorder) {
@@ -141,9 +197,7 @@ DumpedRecorder::~DumpedRecorder() {
 std::string write_dump(const std::string& reason) try {
   const std::lock_guard lock(sources().mutex);
   const std::string path = c10::str(folder(), "/lockstep-worker", sources().identity.worker, "-", getpid());
-  std::ostringstream text;
-  write(text, reason);
-  std::string written = write_new_file(path, text.str());
+  std::string written = write_to(path, reason);
   if (!written.empty()) return written;
   LOCKSTEP_LOG(Warn) << "the last collectives could not be written: file=" << path << ".json, " << std::strerror(errno)
                      << "; LOCKSTEP_DUMP names the folder";
@@ -170,12 +224,17 @@ void dump_on_signal() {
     if (pipe2(ends, O_CLOEXEC) != 0) return;
     signal_pipe.store(ends[1]);
     struct sigaction action {};
-    action.sa_handler = note_signal;
-    action.sa_flags = SA_RESTART;
+    action.sa_sigaction = note_signal;
+    action.sa_flags = SA_RESTART | SA_SIGINFO;
     sigemptyset(&action.sa_mask);
     sigaction(SIGUSR1, &action, nullptr);
     std::thread([from = ends[0]] {
+      c10::setThreadName(kDumpThread);
       for (char byte = 0; read(from, &byte, 1) == 1;) {
+        if (byte == kLookByte) {
+          answer_look();
+          continue;
+        }
         const std::string path = write_dump("SIGUSR1");
         if (!path.empty()) {
           LOCKSTEP_LOG(Warn) << "the last collectives are in " << path << " (SIGUSR1)";
@@ -183,6 +242,33 @@ void dump_on_signal() {
       }
     }).detach();
   });
+}
+
+std::string look_file(const std::string& folder, pid_t process) {
+  return c10::str(folder, "/lockstep-look-", process, kEnding);
+}
+
+std::shared_ptr<void> dump_local_replicas(int replicas, const Recorder& recorder) {
+  if (!env::given("LOCKSTEP_DUMP")) return nullptr;
+  std::string group = "local";
+  {
+    const std::lock_guard lock(sources().mutex);
+    if (const int number = sources().num_local++; number > 0) group += c10::str(" ", number);
+    if (!sources().is_worker) {
+      int& known = sources().identity.replicas_per_worker;
+      known = std::max(known, replicas);
+    }
+  }
+  dump_on_signal();
+  return std::make_shared<DumpedRecorder>(std::move(group), 0, recorder);
+}
+
+void dump_failed_run(const std::exception_ptr& error) {
+  static std::atomic<bool> is_told{false};
+  if (!env::given("LOCKSTEP_DUMP")) return;
+  const std::string path = write_dump(failure_text(error));
+  if (path.empty() || is_told.exchange(true)) return;
+  LOCKSTEP_LOG(Warn) << "a run has failed; the last collectives are in " << path << " (lockstep doctor FILE reads it)";
 }
 
 }  // namespace lockstep::comm

@@ -1,12 +1,16 @@
 #pragma once
 
+#include <exception>
+#include <memory>
 #include <string>
+
+#include <sys/types.h>
 
 #include "lockstep/api.h"
 #include "lockstep/comm/diagnostics/recorder.h"
 
-/// The last collectives of this process in a file, for `lockstep doctor FILE...`: written when a job of several
-/// workers fails, and on SIGUSR1.
+/// The last collectives of this process in a file, with its step and what it does, for `lockstep doctor`: written when
+/// a job of several workers fails, and on SIGUSR1. Where LOCKSTEP_DUMP is set, also by strategies of one process.
 namespace lockstep::comm {
 
 /// Which worker the dumps of this process belong to.
@@ -38,6 +42,20 @@ LOCKSTEP_API std::string write_dump(const std::string& reason);
 LOCKSTEP_API void dump_failure(const std::string& reason);
 
 /// Writes a dump whenever the process gets SIGUSR1. Does nothing where the program handles that signal itself.
+///
+/// A signal that was sent with the value `kLookRequest` is a question of `lockstep doctor JOB`: the answer is the file
+/// `look_file(folder, process)`, and nothing is logged. A process that answers has a thread of the name `kDumpThread`.
 LOCKSTEP_API void dump_on_signal();
+inline constexpr int kLookRequest = 0x10c5;
+inline constexpr const char* kDumpThread = "lockstep_dump";
+LOCKSTEP_API std::string look_file(const std::string& folder, pid_t process);
+
+/// For a strategy of one process: where LOCKSTEP_DUMP is set, adds the calls of its replicas to all dumps for as long as
+/// the handle lives, and calls dump_on_signal. Returns null where it is not set.
+LOCKSTEP_API std::shared_ptr<void> dump_local_replicas(int replicas, const Recorder& recorder);
+
+/// Writes a dump because a run of a strategy of one process has thrown, where LOCKSTEP_DUMP is set. The name of the file
+/// is logged once. Never throws.
+LOCKSTEP_API void dump_failed_run(const std::exception_ptr& error);
 
 }  // namespace lockstep::comm

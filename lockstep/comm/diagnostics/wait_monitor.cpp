@@ -6,12 +6,19 @@
 #include <c10/util/StringUtil.h>
 #include <c10/util/thread_name.h>
 
+#include "lockstep/base/log.h"
+#include "lockstep/comm/diagnostics/activity.h"
+
 namespace lockstep::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLookInterval{250};
+/// Between two samples of whether this worker waits: 1,200 a minute give its share to about 3 %.
+constexpr std::chrono::milliseconds kSampleInterval{50};
+/// How often a pace is sent in a window.
+constexpr int kPacesInWindow = 4;
 /// How long all ranks have waited before it is reported.
 constexpr std::chrono::milliseconds kLongWait{600};
 
@@ -21,7 +28,13 @@ std::string text_of(const Record& record) {
 
 }  // namespace
 
-WaitMonitor::WaitMonitor(std::shared_ptr<Job> job) : job_(std::move(job)), process_(getpid()) {
+WaitMonitor::WaitMonitor(std::shared_ptr<Job> job, StragglerOptions stragglers)
+    : job_(std::move(job)),
+      process_(getpid()),
+      last_sent_(encode(to_send_)),
+      stragglers_(stragglers),
+      window_(static_cast<size_t>(std::max<int64_t>(1, stragglers.window / kSampleInterval))),
+      warnings_(stragglers) {
   for (int worker = 0; worker < job_->num_workers(); ++worker) names_.push_back(job_->name(worker));
   thread_ = std::thread([this] { serve(); });
 }
@@ -69,9 +82,42 @@ void WaitMonitor::note_call() {
 void WaitMonitor::serve() {
   c10::setThreadName("wait_monitor");
   std::unique_lock lock(mutex_);
-  while (!stopped_.wait_for(lock, kLookInterval, [&] { return stopping_; })) {
-    if (job_->failure() == nullptr) look();
+  const bool measures = stragglers_.factor > 0;
+  auto next_look = Clock::now() + kLookInterval;
+  while (!stopped_.wait_for(lock, measures ? kSampleInterval : kLookInterval, [&] { return stopping_; })) {
+    if (job_->failure() != nullptr) continue;
+    if (measures) measure_pace();
+    if (Clock::now() < next_look && measures) continue;
+    look();
+    next_look = Clock::now() + kLookInterval;
   }
+}
+
+void WaitMonitor::measure_pace() {
+  // Before the first run workers load and compile.
+  if (ended_runs() == 0) return;
+  window_.add(!all_wait(read_groups().report), ended_runs());
+  const auto now = Clock::now();
+  if (!window_.is_full() || now < next_pace_) return;
+  next_pace_ = now + stragglers_.window / kPacesInWindow;
+  to_send_.pace = window_.pace();
+  note_busy_share(to_send_.pace->share(), stragglers_.window);
+  send_report();
+}
+
+uint64_t WaitMonitor::ended_runs() const {
+  uint64_t runs = 0;
+  for (const Group& group : groups_) {
+    if (group.use == GroupUse::Replicas && group.runs->outer() == nullptr) runs += group.runs->left_run(0);
+  }
+  return runs;
+}
+
+void WaitMonitor::send_report() {
+  std::string text = encode(to_send_);
+  if (text == last_sent_) return;
+  job_->report(text);
+  last_sent_ = std::move(text);
 }
 
 void WaitMonitor::look() {
@@ -83,16 +129,21 @@ void WaitMonitor::look() {
     // Equal waits before and after: in between all of them were at the same time.
     own.all_wait = read_groups().report.groups == own.groups && all_wait(own);
   }
+  own.pace = to_send_.pace;
   if (own.all_wait) {
-    if (std::string text = encode(own); text != last_sent_) {
-      job_->report(text);
-      last_sent_ = std::move(text);
-    }
+    to_send_ = own;
+    send_report();
   }
   const auto reports = last_reports(std::move(own));
   std::string mismatch = find_ended_run(reports, job_->worker(), names_);
   if (mismatch.empty() && job_->worker() == 0) mismatch = find_mutual_wait(reports, names_);
-  if (!mismatch.empty()) job_->fail_by_mismatch(mismatch);
+  if (!mismatch.empty()) return job_->fail_by_mismatch(mismatch);
+  if (job_->worker() != 0) return;
+  std::vector<std::optional<Pace>> paces;
+  for (const auto& report : reports) paces.push_back(report ? report->pace : std::nullopt);
+  if (const auto warning = warnings_.judge(paces, names_)) {
+    LOCKSTEP_LOG(Warn) << *warning;
+  }
 }
 
 std::vector<std::optional<WaitReport>> WaitMonitor::last_reports(WaitReport own) const {

@@ -14,6 +14,7 @@
 
 #include "lockstep/api.h"
 #include "lockstep/comm/diagnostics/recorder.h"
+#include "lockstep/comm/diagnostics/straggler.h"
 #include "lockstep/comm/diagnostics/wait_report.h"
 #include "lockstep/comm/job/job.h"
 
@@ -83,9 +84,12 @@ enum class GroupUse {
 /// A thread looks at the recorders of all groups a few times a second. When all ranks of this worker have waited for
 /// some time, it reports that to the other workers. Worker 0 compares the reports, and fails the job when the waits
 /// cannot end. A worker that computes or reads data is slow, which is no failure. Costs nothing in collectives.
+///
+/// The thread also counts at how many of its looks the worker was waiting, and reports that a few times in a window.
+/// Worker 0 compares the workers, and warns where the others wait for one of them (straggler.h).
 class LOCKSTEP_API WaitMonitor {
  public:
-  explicit WaitMonitor(std::shared_ptr<Job> job);
+  explicit WaitMonitor(std::shared_ptr<Job> job, StragglerOptions stragglers = StragglerOptions::from_environment());
   ~WaitMonitor();
   WaitMonitor(const WaitMonitor&) = delete;
   WaitMonitor& operator=(const WaitMonitor&) = delete;
@@ -116,6 +120,9 @@ class LOCKSTEP_API WaitMonitor {
 
   void serve();
   void look();
+  void measure_pace();
+  void send_report();
+  uint64_t ended_runs() const;
   Snapshot read_groups() const;
   bool all_wait(const WaitReport& report) const;
   bool rank_waits(const WaitReport& report, const WatchedRuns& runs, size_t rank) const;
@@ -131,7 +138,13 @@ class LOCKSTEP_API WaitMonitor {
   bool stopping_ = false;
   std::list<Group> groups_;
   std::vector<std::thread::id> callers_;
+  /// The last report in which all ranks waited, with the last pace.
+  WaitReport to_send_;
   std::string last_sent_;
+  const StragglerOptions stragglers_;
+  PaceWindow window_;
+  StragglerWarnings warnings_;
+  std::chrono::steady_clock::time_point next_pace_;
   std::thread thread_;
 };
 

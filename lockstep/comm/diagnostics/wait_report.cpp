@@ -113,6 +113,8 @@ std::string encode(const WaitReport& report) {
       writer.number(rank.call).number(rank.waits ? 1 : 0).number(rank.left_run).text(rank.text);
     }
   }
+  const Pace pace = report.pace.value_or(Pace{});
+  writer.number(pace.samples).number(pace.busy).number(pace.runs);
   return writer.take();
 }
 
@@ -135,6 +137,11 @@ std::optional<WaitReport> decode_wait_report(std::string_view content) {
         rank.text = reader.text();
       }
     }
+    const uint64_t samples = reader.number();
+    const uint64_t busy = reader.number();
+    const uint64_t runs = reader.number();
+    if (busy > samples) return std::nullopt;
+    if (samples > 0) report.pace = Pace{samples, busy, runs};
     reader.finish();
     return report;
   } catch (const job::ProtocolError&) {

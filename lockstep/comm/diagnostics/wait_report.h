@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/api.h"
+#include "lockstep/comm/diagnostics/straggler.h"
 
 /// What the ranks of each worker wait for in collectives, and which of these waits cannot end.
 namespace lockstep::comm {
@@ -42,6 +43,8 @@ struct WaitReport {
   /// Whether every thread of the worker that makes collectives is in one.
   bool all_wait = false;
   std::vector<GroupReport> groups{};
+  /// How much of the last window it was not waiting; nothing before the window has passed once.
+  std::optional<Pace> pace{};
 
   bool operator==(const WaitReport&) const = default;
 };

@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/progress.h"
 #include "lockstep/base/trace_thread.h"
+#include "lockstep/comm/diagnostics/activity.h"
 #include "lockstep/data/element/mapped_buffers.h"
 #include "lockstep/data/transforms/sound_skip.h"
 #include "lockstep/device/placement.h"
@@ -278,6 +279,7 @@ bool StepIterator::next(std::vector<data::Element>& elements) {
 }
 
 Step StepIterator::read_step() {
+  const comm::ActivityScope input(comm::Activity::Input);
   try {
     return feeder_->next();
   } catch (...) {

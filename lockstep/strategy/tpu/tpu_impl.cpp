@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "lockstep/comm/diagnostics/dump.h"
 #include "lockstep/strategy/context_frame.h"
 #include "lockstep/strategy/run_options.h"
 #include "lockstep/strategy/run_replicas.h"
@@ -83,6 +84,7 @@ void TPUImpl::call_for_each_replica(c10::function_ref<void(int)> body) {
     run->finish();
   } catch (const std::exception& error) {
     end_run();
+    comm::dump_failed_run(std::current_exception());
     xla_devices_.roll_back(error.what());
     throw;
   } catch (...) {

@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/progress_line.h"
+#include "lockstep/comm/diagnostics/activity.h"
 #include "lockstep/strategy/access.h"
 #include "lockstep/strategy/strategy_impl.h"
 #include "lockstep/train/trainer/model_mode.h"
@@ -122,6 +123,7 @@ void FitLoop::run_epoch() {
     if (micro.empty()) break;
     for_callbacks([&](Callback& callback) { callback.on_step_begin(trainer_, progress.step); });
     impl_.train(micro);
+    comm::note_finished_step(progress.step);
     for_callbacks([&](Callback& callback) { callback.on_step_end(trainer_, progress.step); });
     if (!impl_.saves_stop || !after_step()) return;
     show_step();
