@@ -39,4 +39,8 @@ ReplicaStream::Scope::~Scope() {
   runtime.uncheckedSetDevice(*device_before_);
 }
 
+void finish_stream(c10::Device device) {
+  if (device.is_cuda()) runtime_of(device).getStream(device).synchronize();
+}
+
 }  // namespace lockstep::detail

@@ -43,4 +43,8 @@ class LOCKSTEP_API ReplicaStream {
   std::optional<c10::Stream> stream_;
 };
 
+/// Waits on the host for the calling thread's stream of a GPU, so that other threads may use what was queued there.
+/// Does nothing for other devices.
+LOCKSTEP_API void finish_stream(c10::Device device);
+
 }  // namespace lockstep::detail

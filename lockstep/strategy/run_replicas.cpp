@@ -7,6 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/rendezvous.h"
 #include "lockstep/device/device_scope.h"
+#include "lockstep/device/stream.h"
 #include "lockstep/strategy/context_frame.h"
 #include "lockstep/strategy/replay/step_replay.h"
 #include "lockstep/strategy/strategy_impl.h"
@@ -97,11 +98,15 @@ bool distributes_values(const StrategyImpl& strategy) { return strategy.distribu
 
 void merge_rendezvous(StrategyImpl& strategy, int replica, const char* step, void* mine, const std::type_info& type,
                       c10::function_ref<void(c10::ArrayRef<void*>)> use, std::chrono::milliseconds timeout) {
+  const auto publish = [&](int of) {
+    strategy.before_merge(of);
+    finish_stream(strategy.devices()[of].torch_device);
+  };
   if (timeout != kUntilMerged) {
-    strategy.before_merge(replica);
+    publish(replica);
   } else if (replica == 0) {
     // What the merge function has recorded. The other replicas wait; it may run the strategy on their devices.
-    for (int other = 0; other < strategy.num_local_replicas(); ++other) strategy.before_merge(other);
+    for (int other = 0; other < strategy.num_local_replicas(); ++other) publish(other);
   }
   comm::CollectiveCall call;
   call.operation = step;
@@ -111,6 +116,7 @@ void merge_rendezvous(StrategyImpl& strategy, int replica, const char* step, voi
   std::vector<void*> all;
   for (const comm::CollectiveCall* other : scope.calls()) all.push_back(other->payload);
   use(all);
+  finish_stream(strategy.devices()[replica].torch_device);  // others may write to what it reads
   scope.finish();
 }
 
