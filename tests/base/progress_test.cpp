@@ -78,7 +78,7 @@ TEST(ProgressLine, TellsTimesAndSizes) {
   EXPECT_EQ(duration_text(180000), "2 d 2 h");
   EXPECT_EQ(elapsed_text(125), "2:05");
   EXPECT_EQ(count_text(1'200'000'000, 3'400'000'000, "bytes"), "1.20/3.40 GB");
-  EXPECT_EQ(count_text(12'000, 0, "bytes"), "12 kB");
+  EXPECT_EQ(count_text(12'000, 0, "bytes"), "12.0 kB");
   EXPECT_EQ(rate_text(210e6, "bytes"), "210 MB/s");
   EXPECT_EQ(rate_text(0.5, "steps"), "0.5 steps/s");
 }
