@@ -100,6 +100,11 @@ std::string amount(double value) {
   return format(value >= 10 ? "%.1f" : value >= 1 ? "%.2f" : "%.2g", value);
 }
 
+std::string scaled(double bytes, const Scale& scale) {
+  const double value = bytes / scale.divisor;
+  return format(value >= 100 || scale.divisor == 1 ? "%.0f" : value >= 10 ? "%.1f" : "%.2f", value);
+}
+
 /// The parts after the bar, in the order in which they are shown; an empty one is left out.
 struct Fields {
   std::string count;
@@ -176,15 +181,16 @@ std::string elapsed_text(double seconds) {
 std::string rate_text(double rate, std::string_view unit) {
   if (unit == "bytes") {
     const Scale scale = scale_of(rate);
-    return amount(rate / scale.divisor) + " " + scale.name + "/s";
+    return scaled(rate, scale) + " " + scale.name + "/s";
   }
   return amount(rate) + " " + std::string(unit) + "/s";
 }
 
 std::string count_text(int64_t done, int64_t total, std::string_view unit) {
+  if (total > 0) done = std::min(done, total);
   if (unit == "bytes") {
     const Scale scale = scale_of(static_cast<double>(total > 0 ? total : done));
-    const auto part = [&](int64_t bytes) { return amount(static_cast<double>(bytes) / scale.divisor); };
+    const auto part = [&](int64_t bytes) { return scaled(static_cast<double>(bytes), scale); };
     return (total > 0 ? part(done) + "/" + part(total) : part(done)) + " " + scale.name;
   }
   if (total > 0) return format("%lld/%lld", static_cast<long long>(done), static_cast<long long>(total));

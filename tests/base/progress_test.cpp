@@ -78,7 +78,7 @@ TEST(ProgressLine, TellsTimesAndSizes) {
   EXPECT_EQ(duration_text(180000), "2 d 2 h");
   EXPECT_EQ(elapsed_text(125), "2:05");
   EXPECT_EQ(count_text(1'200'000'000, 3'400'000'000, "bytes"), "1.20/3.40 GB");
-  EXPECT_EQ(count_text(12'000, 0, "bytes"), "12 kB");
+  EXPECT_EQ(count_text(12'000, 0, "bytes"), "12.0 kB");
   EXPECT_EQ(rate_text(210e6, "bytes"), "210 MB/s");
   EXPECT_EQ(rate_text(0.5, "steps"), "0.5 steps/s");
 }
@@ -86,7 +86,7 @@ TEST(ProgressLine, TellsTimesAndSizes) {
 /// A terminal with known settings as standard error.
 class ProgressTerminal : public testing::Test {
  protected:
-  Terminal terminal_{60};
+  Terminal terminal_{80};
   EnvironmentValue term_{"TERM", "xterm"};
   EnvironmentValue no_color_{"NO_COLOR", "1"};
   EnvironmentValue locale_{"LC_ALL", "C"};
@@ -105,11 +105,11 @@ TEST_F(ProgressTerminal, DrawsRewritesAndClears) {
     EXPECT_TRUE(terminal_.shows("] 7/10"));
     EXPECT_TRUE(terminal_.shows("loss 0.5"));
     EXPECT_TRUE(terminal_.shows(" left"));
-    const auto rows = terminal_.screen(60).rows();
+    const auto rows = terminal_.screen(80).rows();
     ASSERT_EQ(rows.size(), 1U);
     EXPECT_THAT(rows[0], HasSubstr("epoch 1/2 ["));
   }
-  const auto screen = terminal_.screen(60);
+  const auto screen = terminal_.screen(80);
   EXPECT_THAT(screen.rows(), ElementsAre(""));
   EXPECT_FALSE(screen.has_wrapped());
   EXPECT_THAT(terminal_.output(), Not(HasSubstr("\033[32m")));
@@ -150,7 +150,7 @@ TEST_F(ProgressTerminal, LinesGoAboveTheBar) {
   }
   const size_t begin = terminal_.output().size();
   EXPECT_TRUE(terminal_.shows("0/10", begin));
-  const auto rows = terminal_.screen(60).rows();
+  const auto rows = terminal_.screen(80).rows();
   ASSERT_EQ(rows.size(), 7U);
   for (size_t i = 0; i < 6; i += 2) {
     EXPECT_TRUE(rows[i].starts_with("lockstep warn ")) << rows[i];
@@ -235,7 +235,7 @@ TEST_F(ProgressTerminal, ThreadsMayShareIt) {
   }
   for (auto& thread : threads) thread.join();
   EXPECT_FALSE(Display::is_on());
-  EXPECT_TRUE(terminal_.screen(60).rows().back().empty());
+  EXPECT_TRUE(terminal_.screen(80).rows().back().empty());
 }
 
 TEST(ProgressChild, DISABLED_DrawsUntilItIsEnded) {

@@ -101,15 +101,18 @@ class Terminal {
     ::ioctl(leader_, TIOCSWINSZ, &size);
   }
 
-  /// All bytes so far.
+  /// All bytes that were written before this call.
   std::string output() const {
-    const std::lock_guard lock(mutex_);
-    return output_;
+    const int mark = num_written_marks_++;
+    if (::write(follower_, &kMark, 1) == 1) {
+      while (num_marks_ <= mark) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return read_so_far();
   }
   /// Waits until there was such an output after the first `begin` bytes; false after 20 seconds.
   bool shows(const std::string& text, size_t begin = 0) const {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (output().find(text, begin) == std::string::npos) {
+    while (read_so_far().find(text, begin) == std::string::npos) {
       if (std::chrono::steady_clock::now() > deadline) return false;
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
@@ -122,6 +125,14 @@ class Terminal {
   }
 
  private:
+  /// Tells how far the output was read; not a part of it.
+  static constexpr char kMark = '\a';
+
+  std::string read_so_far() const {
+    const std::lock_guard lock(mutex_);
+    return output_;
+  }
+
   void read() {
     while (!is_over_) {
       pollfd ready{leader_, POLLIN, 0};
@@ -130,7 +141,13 @@ class Terminal {
       const ssize_t count = ::read(leader_, buffer, sizeof(buffer));
       if (count <= 0) continue;
       const std::lock_guard lock(mutex_);
-      output_.append(buffer, static_cast<size_t>(count));
+      for (ssize_t i = 0; i < count; ++i) {
+        if (buffer[i] == kMark) {
+          ++num_marks_;
+        } else {
+          output_ += buffer[i];
+        }
+      }
     }
   }
 
@@ -138,6 +155,8 @@ class Terminal {
   int follower_ = -1;
   std::string path_;
   std::atomic<bool> is_over_{false};
+  mutable std::atomic<int> num_written_marks_{0};
+  std::atomic<int> num_marks_{0};
   mutable std::mutex mutex_;
   std::string output_;
   std::thread reader_;

@@ -11,6 +11,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lockstep/state/block_file.h"
+#include "lockstep/state/checkpoint_folder.h"
+#include "lockstep/state/load_plan.h"
 #include "tests/support/child_processes.h"
 #include "tests/support/free_port.h"
 #include "tests/support/terminal.h"
@@ -120,6 +123,41 @@ TEST_F(TrainerProgressTest, EvaluateAndPredictAreShownWhereADisplayIsOn) {
   trained.trainer.predict(rows_.dataset().batch(4));
   EXPECT_TRUE(terminal_.shows("evaluating ["));
   EXPECT_TRUE(terminal_.shows("predicting ["));
+}
+
+TEST_F(TrainerProgressTest, BytesAreCountedWhileTheyAreWrittenAndRead) {
+  const tests::TestFolder folder;
+  const torch::Tensor values = torch::arange(1'500'000, torch::kFloat);
+  const detail::SavedPiece piece{.name = "values",
+                                 .dtype = at::kFloat,
+                                 .sizes = {values.numel()},
+                                 .end = values.numel(),
+                                 .bytes = static_cast<const char*>(values.data_ptr())};
+  const ErrorOutputTo output(terminal_.descriptor());
+  const progress::Display display;
+  detail::PartIndex part;
+  {
+    progress::Task task("writing", {.unit = "bytes", .total = 6'000'000});
+    part = detail::write_part(folder / "part", {piece}, {.task = &task});
+    EXPECT_TRUE(terminal_.shows("] 6.00/6.00 MB, ", terminal_.output().size()));
+  }
+  const auto file = std::make_shared<const detail::BlockFile>(folder / "part", part.checksums);
+  {
+    StateTensor stored;
+    stored.dtype = at::kFloat;
+    stored.sizes = {values.numel()};
+    stored.stored.push_back({0, values.numel(), file, part.pieces[0].offset});
+    const torch::Tensor target = torch::zeros_like(values);
+    progress::Task task("reading", {.unit = "bytes"});
+    detail::read_tensors({{&stored, {{0, target}}}}, &task);
+    EXPECT_TRUE(torch::equal(target, values));
+    EXPECT_TRUE(terminal_.shows("] 6.00/6.00 MB, ", terminal_.output().size()));
+  }
+  {
+    progress::Task task("verifying", {.unit = "bytes", .total = part.num_bytes});
+    file->verify(&task);
+    EXPECT_TRUE(terminal_.shows("] 6.00/6.00 MB, ", terminal_.output().size()));
+  }
 }
 
 /// One worker of the test below.
