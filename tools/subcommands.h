@@ -29,4 +29,7 @@ void add_data(CLI::App& app);
 /// is the command line after `--`, which the parser does not see.
 void add_run(CLI::App& app, const std::vector<std::string>& program);
 
+/// `lockstep trace FOLDER -o FILE`: merges the traces of all workers into one file.
+void add_trace(CLI::App& app);
+
 }  // namespace lockstep::tools

@@ -7,6 +7,12 @@
 
 namespace lockstep::trace {
 namespace detail {
+namespace {
+
+/// Nanoseconds of the rest of a function that is worth an event.
+constexpr int64_t kShortest = 1000;
+
+}  // namespace
 
 std::atomic<uint32_t> activity{0};
 StepRange written_steps;
@@ -54,7 +60,8 @@ void Lane::count_until(int64_t time) {
 void Lane::end_segment(Phase phase, std::string_view event_name, int64_t time) {
   add(phase, pending);
   pending = 0;
-  if (!function_is_written || event_name.empty()) return;
+  const bool is_nothing = phase == Phase::Other && time - segment_begin < kShortest;
+  if (!function_is_written || event_name.empty() || is_nothing) return;
   const int64_t of_step = phase == Phase::Other ? std::max(function_step, step() - 1) : step();
   write({.name = event_name, .begin = segment_begin, .end = time, .step = of_step, .phase = phase});
 }

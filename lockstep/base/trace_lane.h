@@ -49,6 +49,7 @@ struct alignas(128) ReplicaCounters {
 };
 
 ReplicaCounters& counters_of(int local);
+/// Nothing is added while functions of replicas run: the time would count twice.
 void add_to_all(Phase phase, int64_t time);
 
 /// What a thread does. Used by its own thread alone, except for what the mutex guards.

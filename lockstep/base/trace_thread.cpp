@@ -16,6 +16,8 @@ struct TraceRegistry {
   std::vector<std::shared_ptr<Lane>> lanes;
   int num_lanes = 0;
   int num_counting = 0;
+  /// Functions of replicas that run and are measured.
+  std::atomic<int> num_functions{0};
 };
 
 TraceRegistry& trace_registry() {
@@ -46,6 +48,7 @@ ReplicaCounters& counters_of(int local) {
 
 void add_to_all(Phase phase, int64_t time) {
   TraceRegistry& registry = trace_registry();
+  if (registry.num_functions.load(std::memory_order_relaxed) > 0) return;
   const std::lock_guard lock(registry.mutex);
   for (ReplicaCounters& counters : registry.counters) counters.add(phase, time);
 }
@@ -73,6 +76,14 @@ using detail::Lane;
 
 void note_replicas(int count) {
   if (count > 0) detail::counters_of(count - 1);
+}
+
+void align_steps(int num_replicas) {
+  if (!is_on()) return;
+  const int64_t steps = num_steps(0);
+  for (int local = 1; local < num_replicas; ++local) {
+    detail::counters_of(local).steps.store(steps, std::memory_order_relaxed);
+  }
 }
 
 int current_replica() { return detail::this_lane().local; }
@@ -103,6 +114,7 @@ ReplicaScope::ReplicaScope(int local, int global) {
   is_counted_ = counters.num_running.fetch_add(1, std::memory_order_relaxed) == 0;
   lane.is_counted = is_counted_;
   is_open_ = true;
+  detail::trace_registry().num_functions.fetch_add(1, std::memory_order_relaxed);
   const bool is_tracing = (detail::activity.load(std::memory_order_relaxed) & detail::kTracing) != 0;
   lane.begin_function(time, is_tracing && detail::written_steps.contains(lane.step()));
 }
@@ -112,6 +124,7 @@ ReplicaScope::~ReplicaScope() {
   if (is_open_) {
     const int64_t time = detail::now();
     lane.end_function(time);
+    detail::trace_registry().num_functions.fetch_sub(1, std::memory_order_relaxed);
     detail::ReplicaCounters& counters = lane.own_counters();
     counters.num_running.fetch_sub(1, std::memory_order_relaxed);
     if (is_counted_ && lane.local > 0) counters.left_at.store(time, std::memory_order_release);
@@ -122,8 +135,9 @@ ReplicaScope::~ReplicaScope() {
 }
 
 EndOfRunScope::EndOfRunScope(int num_replicas) : num_replicas_(num_replicas) {
+  if (num_replicas == 1 || !is_on()) return;
   Lane& lane = detail::this_lane();
-  if (num_replicas == 1 || !is_on() || lane.local >= 0) return;
+  if (lane.local >= 0) return;
   lane.local = 0;
   lane.kind = Lane::Kind::Replica;
   span_.emplace(Phase::Waiting, "end of run");

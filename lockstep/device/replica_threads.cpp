@@ -251,6 +251,7 @@ void ReplicaThreads::run(c10::function_ref<void(int)> body, c10::function_ref<vo
   State& state = *state_;
   const std::lock_guard<std::mutex> turn(state.one_run_at_a_time);
   begin();
+  trace::align_steps(size());
   state.body = &body;
   state.leave = &leave;
   state.seed.reset();
