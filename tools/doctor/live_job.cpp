@@ -245,6 +245,7 @@ LiveJob compare_looks(const JobLook& before, const JobLook& after) {
     worker.name = name_of_process(look.process, look.dump);
     worker.answers = look.dump.has_value();
     if (!look.dump) {
+      worker.worker = static_cast<int>(look.process.number);
       worker.where = look.silence.empty() ? "it has not answered in time" : look.silence;
       continue;
     }
