@@ -8,8 +8,8 @@
 
 /// The subcommands of `lockstep`: each function adds one to the command line, and its callback does the work.
 ///
-/// Every subcommand has `--json`: one JSON object per result line on standard output, and nothing else there. (That of
-/// `run` goes to standard error, because its standard output is the workers'.)
+/// Every subcommand that has results has `--json`: one JSON object per result line on standard output, and nothing else
+/// there. (That of `run` goes to standard error, because its standard output is the workers'.)
 namespace lockstep::tools {
 
 /// `lockstep doctor`: devices and libraries of this machine and how lockstep uses them. `lockstep doctor FILE...`: the
@@ -28,5 +28,15 @@ void add_data(CLI::App& app);
 /// `lockstep run -n N -- PROGRAM`: starts several workers of a program on this machine and supervises them. `program`
 /// is the command line after `--`, which the parser does not see.
 void add_run(CLI::App& app, const std::vector<std::string>& program);
+
+/// `lockstep train`, `eval`, `predict`, `export`: trainings without a program, and what is done with their models.
+void add_train(CLI::App& app);
+void add_eval(CLI::App& app);
+void add_predict(CLI::App& app);
+void add_export(CLI::App& app);
+
+/// `lockstep completion bash|zsh|fish`, `lockstep man`: made of the definitions of all subcommands.
+void add_completion(CLI::App& app);
+void add_man(CLI::App& app);
 
 }  // namespace lockstep::tools
