@@ -12,9 +12,13 @@
 /// there. (That of `run` goes to standard error, because its standard output is the workers'.)
 namespace lockstep::tools {
 
-/// `lockstep doctor`: devices and libraries of this machine and how lockstep uses them. `lockstep doctor FILE...`: the
-/// rank of a job that is out of step, from the recordings of its workers.
+/// `lockstep doctor`: devices and libraries of this machine and how lockstep uses them. `lockstep doctor JOB`: what
+/// each worker of a running job does. `lockstep doctor FILE...`: the rank of a job that is out of step, from the
+/// recordings of its workers.
 void add_doctor(CLI::App& app);
+
+/// `lockstep estimate`: the memory that a training takes, from a few steps of its model.
+void add_estimate(CLI::App& app);
 
 /// `lockstep bench WHAT`: measurements against the limits of this machine.
 void add_bench(CLI::App& app);

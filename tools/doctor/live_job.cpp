@@ -173,8 +173,10 @@ std::string summarize_looks(const LiveJob& job, const JobLook& after) {
     for (const ProcessLook& look : after) {
       if (look.dump) dumps.push_back(*look.dump);
     }
-    if (!dumps.empty()) text << "no step has ended between the looks: " << diagnose(std::move(dumps)).summary;
-    return text.str().empty() ? "nobody answers" : text.str();
+    if (dumps.empty()) return text.str() + "nobody answers";
+    text << "no step has ended between the looks";
+    if (dumps.size() == after.size()) text << ": " << diagnose(std::move(dumps)).summary;
+    return text.str();
   }
   if (const std::string slow = slowest_of(job.workers); !slow.empty()) {
     text << slow;
