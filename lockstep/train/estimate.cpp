@@ -155,7 +155,8 @@ StepMemory measure_step(const EstimatedStep& step, int64_t rows) {
 
   detail::MemoryMeter meter(result.device.type());
   const auto optimizer = step.make_optimizer(step.parameters);
-  make_step(step, std::min(rows, kFewRows), *optimizer, meter);  // makes the state, and what functions keep from their first call on
+  make_step(step, std::min(rows, kFewRows), *optimizer,
+            meter);  // makes the state, and what functions keep from their first call on
   result.optimizer_state = meter.used();
   const StepLevels more = make_step(step, most, *optimizer, meter);
   const StepLevels few = most == rows ? more : make_step(step, kFewRows, *optimizer, meter);
@@ -172,11 +173,10 @@ StepMemory measure_step(const EstimatedStep& step, int64_t rows) {
 }
 
 EstimatedStrategy estimated_strategy(const std::string& name) {
-  constexpr std::array kNames{std::pair{"one_device", EstimatedStrategy::OneDevice},
-                              std::pair{"mirrored", EstimatedStrategy::Mirrored},
-                              std::pair{"multi_worker", EstimatedStrategy::MultiWorker},
-                              std::pair{"central", EstimatedStrategy::Central},
-                              std::pair{"tpu", EstimatedStrategy::TPU}};
+  constexpr std::array kNames{
+      std::pair{"one_device", EstimatedStrategy::OneDevice}, std::pair{"mirrored", EstimatedStrategy::Mirrored},
+      std::pair{"multi_worker", EstimatedStrategy::MultiWorker}, std::pair{"central", EstimatedStrategy::Central},
+      std::pair{"tpu", EstimatedStrategy::TPU}};
   const auto* found = std::find_if(kNames.begin(), kNames.end(), [&](const auto& each) { return name == each.first; });
   LOCKSTEP_CHECK_VALUE(found != kNames.end(),
                        "[estimate_memory] the strategy must be one_device, mirrored, multi_worker, central or tpu: "
@@ -213,9 +213,8 @@ MemoryEstimate estimate_memory(const EstimatedStep& step, int64_t rows, const Tr
 }
 
 bool MemoryEstimate::fits() const {
-  return std::all_of(places.begin(), places.end(), [](const PlaceMemory& place) {
-    return place.available == 0 || place.total() <= place.available;
-  });
+  return std::all_of(places.begin(), places.end(),
+                     [](const PlaceMemory& place) { return place.available == 0 || place.total() <= place.available; });
 }
 
 std::string MemoryEstimate::verdict() const {

@@ -31,8 +31,8 @@ class LOCKSTEP_API MemoryMeter {
   std::unique_ptr<State> state_;
 };
 
-/// Returns the memory of a device in bytes: of a CPU that of the machine, or less where a control group has a limit; of a
-/// CUDA device its own. 0 where it is not known.
+/// Returns the memory of a device in bytes: of a CPU that of the machine, or less where a control group has a limit; of
+/// a CUDA device its own. 0 where it is not known.
 LOCKSTEP_API int64_t memory_of_device(c10::Device device);
 
 }  // namespace lockstep::detail

@@ -53,8 +53,9 @@ TEST(StragglerTest, WarnsOncePerEpisode) {
     return warnings.judge(Paces{busy_for(first), busy_for(second)}, names).value_or("");
   };
   EXPECT_EQ(judge(90, 85), "");
-  EXPECT_THAT(judge(50, 90), StartsWith("worker 1 (b:1) computes 1.8 times as long as the others: they wait for it 40 % "
-                                        "of the time (of the last 60 s;"));
+  EXPECT_THAT(judge(50, 90),
+              StartsWith("worker 1 (b:1) computes 1.8 times as long as the others: they wait for it 40 % "
+                         "of the time (of the last 60 s;"));
   EXPECT_EQ(judge(50, 95), "");
   EXPECT_EQ(judge(62, 90), "") << "a little under the limit";
   EXPECT_EQ(judge(50, 90), "") << "it is the same episode";

@@ -57,7 +57,8 @@ TEST(LiveJobTest, RatesAndPlaces) {
   EXPECT_EQ(job.summary, "at the second look the others waited for worker 1");
   std::ostringstream text;
   print_live_job(job, text);
-  EXPECT_THAT(text.str(), HasSubstr("worker 0, process 100 on n: run 60, runs: 20 a second (12 since the first)\n  in all"));
+  EXPECT_THAT(text.str(),
+              HasSubstr("worker 0, process 100 on n: run 60, runs: 20 a second (12 since the first)\n  in all"));
   EXPECT_EQ(to_json(job)["workers"][1]["rate"], 20.0);
 }
 

@@ -38,7 +38,9 @@ class DumpsTest : public ::testing::Test {
     log::set_sink({});
   }
 
-  std::string dump() const { return text_of(folder_.path() / ("lockstep-worker0-" + std::to_string(getpid()) + ".json")); }
+  std::string dump() const {
+    return text_of(folder_.path() / ("lockstep-worker0-" + std::to_string(getpid()) + ".json"));
+  }
   /// Waits for an answer to a look.
   std::string look() const {
     sigval value{};
@@ -81,8 +83,8 @@ TEST_F(DumpsTest, ALookSaysStepAndPlace) {
     get_replica_context().all_reduce("sum", torch::ones({1}));
   });
   EXPECT_THAT(inside, AllOf(HasSubstr("\"activity\": \"run\""), HasSubstr("\"step\": 41"),
-                            HasSubstr("\"runs\": " + std::to_string(runs + 3)),
-                            ContainsRegex("\"now_ns\": [0-9]+"), ContainsRegex("\"first_run_ns\": [0-9]+")));
+                            HasSubstr("\"runs\": " + std::to_string(runs + 3)), ContainsRegex("\"now_ns\": [0-9]+"),
+                            ContainsRegex("\"first_run_ns\": [0-9]+")));
 }
 
 TEST_F(DumpsTest, InputIsAPlace) {
@@ -100,9 +102,7 @@ TEST_F(DumpsTest, InputIsAPlace) {
 TEST_F(DumpsTest, ScopesOfOneKindNest) {
   const Strategy strategy = tests::mirrored_cpus(2);
   const comm::ActivityScope outer(comm::Activity::Checkpoint);
-  {
-    const comm::ActivityScope inner(comm::Activity::Checkpoint);
-  }
+  { const comm::ActivityScope inner(comm::Activity::Checkpoint); }
   EXPECT_THAT(look(), HasSubstr("\"activity\": \"checkpoint\"")) << "the outer one goes on";
 }
 

@@ -164,15 +164,16 @@ Strategy strategy_of(EstimatedStrategy kind, int replicas) {
 template <class Holder>
 void expect_close(int64_t rows) {
   const StepMemory step = measure_step(step_of(Holder()), rows);
-  for (const auto& [kind, replicas] : {std::pair{EstimatedStrategy::OneDevice, 1},
-                                       std::pair{EstimatedStrategy::Mirrored, 2},
-                                       std::pair{EstimatedStrategy::Central, 2}}) {
+  for (const auto& [kind, replicas] :
+       {std::pair{EstimatedStrategy::OneDevice, 1}, std::pair{EstimatedStrategy::Mirrored, 2},
+        std::pair{EstimatedStrategy::Central, 2}}) {
     const MemoryEstimate estimate = estimate_memory(step, {.strategy = kind, .replicas = replicas});
     ASSERT_EQ(estimate.places.size(), 1U);
     const auto estimated = static_cast<double>(estimate.places[0].total());
     const auto real = static_cast<double>(measured<Holder>(strategy_of(kind, replicas), rows));
-    EXPECT_NEAR(estimated / real, 1.0, 0.15) << "strategy " << static_cast<int>(kind) << ", rows " << rows << ": "
-                                             << estimate.verdict() << "; measured " << bytes_text(static_cast<int64_t>(real));
+    EXPECT_NEAR(estimated / real, 1.0, 0.15)
+        << "strategy " << static_cast<int>(kind) << ", rows " << rows << ": " << estimate.verdict() << "; measured "
+        << bytes_text(static_cast<int64_t>(real));
   }
   reset_logical_devices();
 }
@@ -221,15 +222,21 @@ TEST(EstimateTest, OptimizersDiffer) {
 }
 
 TEST(EstimateTest, PlacesOfStrategies) {
-  const StepMemory step{.rows = 1, .parameters = 100, .buffers = 10, .gradients = 100, .optimizer_state = 200,
-                        .passes = 150, .update = 170};
+  const StepMemory step{.rows = 1,
+                        .parameters = 100,
+                        .buffers = 10,
+                        .gradients = 100,
+                        .optimizer_state = 200,
+                        .passes = 150,
+                        .update = 170};
   const auto total = [&](const TrainingPlan& plan) { return estimate_memory(step, plan).places.at(0).total(); };
   using enum EstimatedStrategy;
   EXPECT_EQ(total({.strategy = OneDevice}), 100 + 10 + 200 + 150);
   EXPECT_EQ(total({.strategy = Mirrored, .replicas = 4}), 4 * 110 + 200 + 4 * 150);
   EXPECT_EQ(total({.strategy = Central, .replicas = 4}), 100 + 4 * 10 + 200 + 4 * 150);
   EXPECT_EQ(total({.strategy = MultiWorker, .replicas = 2, .workers = 3}), 2 * 110 + 200 + 2 * 150);
-  EXPECT_EQ(total({.strategy = MultiWorker, .replicas = 2, .workers = 3, .one_machine = true}), 6 * 110 + 200 + 6 * 150);
+  EXPECT_EQ(total({.strategy = MultiWorker, .replicas = 2, .workers = 3, .one_machine = true}),
+            6 * 110 + 200 + 6 * 150);
   EXPECT_EQ(total({.strategy = TPU, .replicas = 8}), 100 + 10 + 200 + 170);
   const c10::Device gpu(c10::DeviceType::CUDA, 0);
   EXPECT_EQ(total({.strategy = Mirrored, .replicas = 2, .device = gpu}), 100 + 10 + 200 + 170);

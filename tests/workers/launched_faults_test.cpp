@@ -147,9 +147,9 @@ TEST(LauncherTest, ASlowWorkerIsNamed) {
     const auto [silent, of_silent] = ask_doctor({job});
     kill(stopped, SIGCONT);
     EXPECT_EQ(of_silent, "exit 1") << silent;
-    EXPECT_THAT(silent, AllOf(HasSubstr("worker 2, process " + std::to_string(stopped) +
-                                        ": does not answer: it is stopped"),
-                              ContainsRegex("  in .* at fault_worker\\.cpp:[0-9]+ for [0-9.]+ s")));
+    EXPECT_THAT(silent,
+                AllOf(HasSubstr("worker 2, process " + std::to_string(stopped) + ": does not answer: it is stopped"),
+                      ContainsRegex("  in .* at fault_worker\\.cpp:[0-9]+ for [0-9.]+ s")));
     launch.send_signal(SIGINT);
     EXPECT_EQ(launch.outcome(), "exit 130") << launch.output();
   });

@@ -1,3 +1,5 @@
+#include "lockstep/train/estimate.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <iomanip>
@@ -16,7 +18,6 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/device/logical_devices.h"
-#include "lockstep/train/estimate.h"
 #include "tools/report.h"
 #include "tools/subcommands.h"
 #include "tools/train/networks.h"
@@ -56,9 +57,9 @@ void complete_network(EstimateRequest& request) {
   NetworkPlan& network = request.network;
   const bool is_script = is_script_file(network.model);
   const char* fallback = request.is_gpt() ? "64" : network.model == "mlp" ? "784" : "3x32x32";
-  LOCKSTEP_CHECK_VALUE(!is_script || !request.input_shape.empty(),
-                       "[estimate] a TorchScript model needs --input-shape, the shape of an example: model=",
-                       network.model);
+  LOCKSTEP_CHECK_VALUE(
+      !is_script || !request.input_shape.empty(),
+      "[estimate] a TorchScript model needs --input-shape, the shape of an example: model=", network.model);
   network.input_shape = parse_sizes(request.input_shape.empty() ? fallback : request.input_shape, "--input-shape");
   const size_t dims = network.input_shape.size();
   const bool is_image_model = network.model == "cnn" || network.model == "resnet";
@@ -78,7 +79,8 @@ void complete_network(EstimateRequest& request) {
 
 /// Classes where the output has them; numbers of any shape otherwise.
 torch::Tensor estimated_loss(const torch::Tensor& output, const torch::Tensor& labels) {
-  const bool has_classes = output.dim() >= 2 && output.size(-1) > 1 && output.numel() / output.size(-1) == labels.numel();
+  const bool has_classes =
+      output.dim() >= 2 && output.size(-1) > 1 && output.numel() / output.size(-1) == labels.numel();
   if (!has_classes) return output.square().mean();
   return torch::nll_loss(torch::log_softmax(output.reshape({-1, output.size(-1)}), 1), labels);
 }
@@ -210,12 +212,14 @@ void add_estimate(CLI::App& app) {
   command->add_option("--batch-size", request->batch_size, "Examples of a batch, of all replicas together")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  command->add_option("--input-shape", request->input_shape,
-                      "Shape of an example: 784, 3x32x32; for gpt the number of tokens [mlp 784, gpt 64, else 3x32x32]");
+  command->add_option(
+      "--input-shape", request->input_shape,
+      "Shape of an example: 784, 3x32x32; for gpt the number of tokens [mlp 784, gpt 64, else 3x32x32]");
   command->add_option("--classes", network.outputs, "Number of outputs: classes, or different tokens of gpt")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
-  command->add_flag("--tokens", request->has_tokens, "The input of a TorchScript model are whole numbers below --classes");
+  command->add_flag("--tokens", request->has_tokens,
+                    "The input of a TorchScript model are whole numbers below --classes");
   command->add_option("--hidden", network.hidden, "Widths of layers [mlp 128,64; cnn 32,64; resnet 16,32,64]")
       ->delimiter(',');
   command->add_option("--width", network.width, "Features of a token, of gpt")->capture_default_str();
@@ -224,10 +228,13 @@ void add_estimate(CLI::App& app) {
   command->add_option("--optimizer", request->optimizer, "sgd, adam, adamw, rmsprop or adagrad")
       ->capture_default_str()
       ->check(CLI::IsMember({"sgd", "adam", "adamw", "rmsprop", "adagrad"}));
-  command->add_option("--strategy", request->strategy,
-                      "one_device, mirrored, multi_worker, central or tpu [by the numbers of replicas and workers]")
+  command
+      ->add_option("--strategy", request->strategy,
+                   "one_device, mirrored, multi_worker, central or tpu [by the numbers of replicas and workers]")
       ->check(CLI::IsMember({"one_device", "mirrored", "multi_worker", "central", "tpu"}));
-  command->add_option("--replicas", request->replicas, "Replicas of each worker")->capture_default_str()->check(CLI::Range(1, 1 << 20));
+  command->add_option("--replicas", request->replicas, "Replicas of each worker")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
   command->add_option("--workers", request->workers, "Workers")->capture_default_str()->check(CLI::Range(1, 1 << 20));
   command->add_flag("--one-machine", request->one_machine, "All workers run on one machine");
   command->add_option("--device", request->device, "cpu or gpu [gpu where there is one]")
