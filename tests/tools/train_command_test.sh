@@ -133,6 +133,20 @@ printf 'x,kind\n1,cat\n2,dog\n3,cat\n' >texts.csv
 "$lockstep" predict texts --data texts.csv -o texts_out.csv >log
 grep -qE '^(cat|dog),' texts_out.csv || fail "classes must have their names: $(cat texts_out.csv)"
 
+# Memory before a training: exact for parameters, moments and gradients; replicas on CPUs share the moments.
+estimated=$("$lockstep" estimate --model mlp --input-shape 64 --hidden 128 --batch-size 64 --replicas 2 --device cpu --json)
+[[ $estimated == *'"num_parameters":9610,"rows":32,'*'"optimizer_state":76880,'*'"parameters":76880,"buffers":0,"optimizer_state":76880,'*'"fits":true'* ]] || fail "estimate of mlp: $estimated"
+for model in 'cnn --input-shape 1x8x8' 'resnet --strategy central --replicas 2' 'gpt --input-shape 16 --classes 50 --optimizer sgd' \
+  'gpt.pt --input-shape 16 --classes 50 --tokens' 'mlp --workers 2 --one-machine' 'mlp --strategy tpu --replicas 4'; do
+  # shellcheck disable=SC2086 # words of a command
+  expect ' needs ' "$lockstep" estimate --device cpu --model $model
+done
+if "$lockstep" estimate --model mlp --hidden 1000 --batch-size 1000000000000 --device cpu >log; then fail "the exit status must be 1"; fi
+expect 'it does not fit' "$lockstep" estimate --model mlp --hidden 1000 --batch-size 1000000000000 --device cpu
+expect '[estimate] a TorchScript model needs --input-shape' "$lockstep" estimate --model gpt.pt
+expect '[estimate] cnn learns images' "$lockstep" estimate --model cnn --input-shape 64
+expect '[estimate_memory] one_device has one replica: replicas=2' "$lockstep" estimate --model mlp --strategy one_device --replicas 2
+
 # Completion and the manual page have all subcommands and flags.
 "$lockstep" completion bash >completion.bash
 bash -c '. ./completion.bash; COMP_WORDS=(lockstep train --opt); COMP_CWORD=2; _lockstep; [[ ${COMPREPLY[0]} == --optimizer ]]' || fail "bash must complete --optimizer"
