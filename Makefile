@@ -25,10 +25,10 @@ test: plugin build ## Build, then run all tests
 	@rm -rf build/release/test_results
 	ctest --preset release
 
-demo: setup ## Train on handwritten digits on one and on all replicas
+demo: setup ## Train on handwritten digits by the command, on one and on two replicas
 	cmake --preset release
-	cmake --build --preset release --parallel $(JOBS) --target digits
-	build/release/bin/digits
+	cmake --build --preset release --parallel $(JOBS) --target lockstep_command
+	@scripts/demo.sh build/release/bin/lockstep
 
 demo-workers: setup ## Train on handwritten digits on two workers
 	cmake --preset release

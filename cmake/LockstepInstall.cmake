@@ -21,6 +21,25 @@ if(TARGET lockstep_command)
   list(APPEND installed_targets lockstep_command)
 endif()
 add_custom_target(lockstep_installed DEPENDS ${installed_targets})
+
+# The command prints its manual page and its completions: they are made of the definitions that its parser uses.
+if(TARGET lockstep_command AND NOT CMAKE_CROSSCOMPILING)
+  set(pages "${PROJECT_BINARY_DIR}/command_pages")
+  file(MAKE_DIRECTORY "${pages}")
+  add_custom_command(
+    OUTPUT "${pages}/lockstep.1" "${pages}/lockstep" "${pages}/_lockstep" "${pages}/lockstep.fish"
+    COMMAND lockstep_command man > "${pages}/lockstep.1"
+    COMMAND lockstep_command completion bash > "${pages}/lockstep"
+    COMMAND lockstep_command completion zsh > "${pages}/_lockstep"
+    COMMAND lockstep_command completion fish > "${pages}/lockstep.fish"
+    DEPENDS lockstep_command VERBATIM)
+  add_custom_target(lockstep_pages ALL DEPENDS "${pages}/lockstep.1")
+  add_dependencies(lockstep_installed lockstep_pages)
+  install(FILES "${pages}/lockstep.1" DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+  install(FILES "${pages}/lockstep" DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+  install(FILES "${pages}/_lockstep" DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+  install(FILES "${pages}/lockstep.fish" DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+endif()
 list(TRANSFORM installed_targets REPLACE "(.+)" "$<TARGET_FILE:\\1>" OUTPUT_VARIABLE installed_files)
 list(JOIN installed_files "\"\n  \"" installed_files)
 file(GENERATE OUTPUT "${PROJECT_BINARY_DIR}/lockstep_installed.cmake"

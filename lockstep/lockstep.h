@@ -86,6 +86,7 @@
 #include "lockstep/train/checkpoint.h"
 #include "lockstep/train/checkpoint_manager.h"
 #include "lockstep/train/elastic.h"
+#include "lockstep/train/estimate.h"
 #include "lockstep/train/losses/loss.h"
 #include "lockstep/train/losses/losses.h"
 #include "lockstep/train/metrics/metric.h"

@@ -11,7 +11,7 @@ fi
 # libtorch-dev alone brings the reference BLAS, which is ten times slower than OpenBLAS.
 packages=(
   build-essential cmake ninja-build ccache git python3
-  libgtest-dev libgmock-dev nlohmann-json3-dev libcli11-dev
+  libgtest-dev libgmock-dev nlohmann-json3-dev libcli11-dev libtomlplusplus-dev
   clang clang-format libclang-rt-dev shellcheck
   libprotozero-dev zlib1g-dev libarchive-dev libjpeg62-turbo-dev libpng-dev libcurl4-openssl-dev
   libgloo-dev libopenmpi-dev openmpi-bin libssl-dev iproute2

@@ -11,6 +11,7 @@
 #include <c10/util/Exception.h>
 
 #include "lockstep/version.h"
+#include "tools/command/command_tree.h"
 #include "tools/subcommands.h"
 
 namespace {
@@ -25,12 +26,19 @@ std::vector<std::string> take_program(int& argc, char** argv) {
 }
 
 void add_subcommands(CLI::App& app, const std::vector<std::string>& program) {
+  lockstep::tools::add_train(app);
+  lockstep::tools::add_eval(app);
+  lockstep::tools::add_predict(app);
+  lockstep::tools::add_export(app);
   lockstep::tools::add_bench(app);
   lockstep::tools::add_checkpoint(app);
   lockstep::tools::add_data(app);
   lockstep::tools::add_doctor(app);
+  lockstep::tools::add_estimate(app);
   lockstep::tools::add_run(app, program);
   lockstep::tools::add_trace(app);
+  lockstep::tools::add_completion(app);
+  lockstep::tools::add_man(app);
 }
 
 }  // namespace
@@ -41,6 +49,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   try {
     add_subcommands(app, take_program(argc, argv));
+    lockstep::tools::check_words(lockstep::tools::command_tree(app), {argv + 1, argv + argc});
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error);

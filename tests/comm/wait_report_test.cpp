@@ -34,6 +34,8 @@ TEST(WaitReportTest, SurvivesItsText) {
   report.groups[1].ranks[0].left_run = 5;
   report.groups[1].is_local = true;
   EXPECT_EQ(decode_wait_report(encode(report)), report);
+  report.pace = Pace{.samples = 40, .busy = 31, .runs = 12};
+  EXPECT_EQ(decode_wait_report(encode(report)), report);
   EXPECT_EQ(decode_wait_report("what is this"), std::nullopt);
   EXPECT_EQ(decode_wait_report(encode(report) + "x"), std::nullopt);
 }

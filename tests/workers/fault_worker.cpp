@@ -6,6 +6,7 @@
 //
 //   --fault   kill, stop    this signal to itself
 //             slow          sleeps for --pause seconds
+//             lag           sleeps for --pause seconds in every step; no fault: training goes on
 //             shape, call   another shape, or another collective, than all others
 //             elsewhere     a collective outside of run while all others are in one inside
 //             throw         its last replica throws
@@ -100,6 +101,7 @@ class Misbehaviour {
   }
 
   void sleep_here(int step, const char* when) const {
+    if (is_victim_ && orders_.fault == "lag" && orders_.when == when) sleep(orders_.pause);
     if (!wants(step, "slow", when)) return;
     say({{"event", "fault"}});
     sleep(orders_.pause);

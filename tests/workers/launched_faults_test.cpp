@@ -29,6 +29,8 @@ class Launch {
          const std::vector<std::string>& arguments)
       : process_(command(variables, launcher, arguments), folder_.path() / "output") {}
 
+  pid_t id() const { return process_.id(); }
+  std::string folder() const { return folder_.path(); }
   void send_signal(int signal) const { process_.send_signal(signal); }
   std::string output() const { return process_.output(); }
   std::vector<Json> events(const std::string& kind) const {
@@ -96,6 +98,60 @@ TEST(LauncherTest, ARestartedJobFinishes) {
     EXPECT_THAT(launch.events("error"), SizeIs(1)) << launch.output();
     EXPECT_THAT(launch.events("done"), SizeIs(2)) << launch.output();
     EXPECT_EQ(launch.num_living(), 0);
+  });
+}
+
+// The answer of `lockstep doctor ARGUMENTS`, and how it ended.
+std::pair<std::string, std::string> ask_doctor(const std::vector<std::string>& arguments) {
+  const TestFolder folder;
+  std::vector<std::string> words{program("lockstep"), "doctor"};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  ChildProcess doctor(words, folder.path() / "answer");
+  EXPECT_TRUE(doctor.wait_until(std::chrono::steady_clock::now() + std::chrono::seconds(60))) << "the doctor hangs";
+  return {doctor.output(), doctor.outcome()};
+}
+
+// A worker that sleeps in each step is named by a warning of worker 0, and by the doctor, which is asked while it runs.
+TEST(LauncherTest, ASlowWorkerIsNamed) {
+  for_engines([&](const std::string& engine) {
+    Launch launch({"LOCKSTEP_ENGINE=" + engine, "LOCKSTEP_STRAGGLER_FACTOR=1.5:2"},
+                  {program("lockstep"), "run", "-n", "3", "--"},
+                  {"--victim", "2", "--fault", "lag", "--when", "inside", "--pause", "0.05"});
+    launch.wait_for(3, "trains");
+    const std::string job = std::to_string(launch.id());
+    for (const double deadline = now() + kPatience; launch.output().find("times as long as") == std::string::npos;) {
+      ASSERT_LT(now(), deadline) << launch.output();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    EXPECT_THAT(launch.output(), ContainsRegex("worker 2 \\(127.0.0.1:[0-9]+\\) computes [0-9.]+ times as long as the "
+                                               "others: they wait for it [0-9]+ % of the time"));
+
+    const auto [text, outcome] = ask_doctor({job});
+    EXPECT_EQ(outcome, "exit 0") << text;
+    EXPECT_THAT(text, AllOf(HasSubstr("worker 0, process"), HasSubstr("worker 1, process"),
+                            HasSubstr("worker 2 computes"), HasSubstr(" a second"), HasSubstr("busy")));
+    const auto [json, of_json] = ask_doctor({launch.folder(), "--json"});
+    EXPECT_EQ(of_json, "exit 0") << json;
+    const Json answer = Json::parse(json);
+    ASSERT_THAT(answer["workers"], SizeIs(3));
+    for (const Json& worker : answer["workers"]) {
+      EXPECT_GT(worker["rate"].get<double>(), 0) << worker;
+      EXPECT_GT(worker["runs"].get<int64_t>(), 10) << worker;
+    }
+    EXPECT_THAT(answer["workers"][2]["where"].get<std::string>(), HasSubstr("computes")) << answer;
+    EXPECT_GT(answer["workers"][2]["busy"].get<double>(), answer["workers"][0]["busy"].get<double>()) << answer;
+
+    // The steps end where one is stopped; the others are found in the collective in which they wait for it.
+    const pid_t stopped = answer["workers"][2]["pid"];
+    ASSERT_EQ(kill(stopped, SIGSTOP), 0);
+    const auto [silent, of_silent] = ask_doctor({job});
+    kill(stopped, SIGCONT);
+    EXPECT_EQ(of_silent, "exit 1") << silent;
+    EXPECT_THAT(silent,
+                AllOf(HasSubstr("worker 2, process " + std::to_string(stopped) + ": does not answer: it is stopped"),
+                      ContainsRegex("  in .* at fault_worker\\.cpp:[0-9]+ for [0-9.]+ s")));
+    launch.send_signal(SIGINT);
+    EXPECT_EQ(launch.outcome(), "exit 130") << launch.output();
   });
 }
 

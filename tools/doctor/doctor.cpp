@@ -191,8 +191,9 @@ std::vector<std::string> files_of_ended_job(const std::string& folder) {
 void check_files(const std::vector<std::string>& arguments) {
   for (const std::string& argument : arguments) {
     const bool is_address = argument.find(':') != std::string::npos && !std::filesystem::exists(argument);
-    LOCKSTEP_CHECK_VALUE(!is_address, "[doctor] a job is asked on the machines of its workers, not by its address: JOB=",
-                         argument, "; call `lockstep doctor PROCESS` on each machine");
+    LOCKSTEP_CHECK_VALUE(!is_address,
+                         "[doctor] a job is asked on the machines of its workers, not by its address: JOB=", argument,
+                         "; call `lockstep doctor PROCESS` on each machine");
     LOCKSTEP_CHECK_VALUE(!names_job(argument), "[doctor] give one JOB, or FILEs: JOB=", argument);
   }
 }

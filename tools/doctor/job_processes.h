@@ -2,9 +2,8 @@
 
 #include <optional>
 #include <string>
-#include <vector>
-
 #include <sys/types.h>
+#include <vector>
 
 /// Which processes of this machine belong to a job.
 namespace lockstep::tools {

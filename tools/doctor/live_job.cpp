@@ -46,7 +46,9 @@ std::string duration_text(double seconds) {
   return text.str();
 }
 
-std::string with_site(const RecordedCall& call) { return call.site.empty() ? call.text : call.text + " at " + call.site; }
+std::string with_site(const RecordedCall& call) {
+  return call.site.empty() ? call.text : call.text + " at " + call.site;
+}
 
 /// The ranks that wait in one call, with the longest wait.
 struct CallWait {
@@ -168,19 +170,23 @@ std::string summarize_looks(const LiveJob& job, const JobLook& after) {
     if (!worker.answers) text << worker.name << " (process " << worker.pid << ") does not answer; ";
   }
   const auto moves = [](const LiveWorker& worker) { return !worker.rate || *worker.rate > 0; };
-  if (std::none_of(job.workers.begin(), job.workers.end(), [&](const auto& each) { return each.answers && moves(each); })) {
+  if (std::none_of(job.workers.begin(), job.workers.end(),
+                   [&](const auto& each) { return each.answers && moves(each); })) {
     std::vector<WorkerDump> dumps;
     for (const ProcessLook& look : after) {
       if (look.dump) dumps.push_back(*look.dump);
     }
-    if (!dumps.empty()) text << "no step has ended between the looks: " << diagnose(std::move(dumps)).summary;
-    return text.str().empty() ? "nobody answers" : text.str();
+    if (dumps.empty()) return text.str() + "nobody answers";
+    text << "no step has ended between the looks";
+    if (dumps.size() == after.size()) text << ": " << diagnose(std::move(dumps)).summary;
+    return text.str();
   }
   if (const std::string slow = slowest_of(job.workers); !slow.empty()) {
     text << slow;
     return text.str();
   }
-  const auto waiting = std::count_if(job.workers.begin(), job.workers.end(), [](const auto& each) { return each.waits; });
+  const auto waiting =
+      std::count_if(job.workers.begin(), job.workers.end(), [](const auto& each) { return each.waits; });
   const auto busy = std::find_if(job.workers.begin(), job.workers.end(), [](const auto& each) { return !each.waits; });
   if (job.workers.size() > 1 && waiting + 1 == static_cast<int64_t>(job.workers.size())) {
     text << "at the second look the others waited for " << busy->name;
@@ -245,6 +251,7 @@ LiveJob compare_looks(const JobLook& before, const JobLook& after) {
     worker.name = name_of_process(look.process, look.dump);
     worker.answers = look.dump.has_value();
     if (!look.dump) {
+      worker.worker = static_cast<int>(look.process.number);
       worker.where = look.silence.empty() ? "it has not answered in time" : look.silence;
       continue;
     }

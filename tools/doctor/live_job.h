@@ -30,7 +30,7 @@ JobLook look_at(const std::vector<JobProcess>& processes, std::chrono::milliseco
 /// One worker, from two looks.
 struct LiveWorker {
   pid_t pid = 0;
-  /// -1 where it is not known, because it did not answer.
+  /// Where it did not answer, its number in `lockstep run`; -1: not known.
   int worker = -1;
   std::string name;
   std::string host;

@@ -63,9 +63,7 @@ ProcessActivity process_activity() {
 
 void note_finished_step(int64_t step) { counters().step.store(step, kRelaxed); }
 
-void note_replayed_run() {
-  const RunActivity run;
-}
+void note_replayed_run() { const RunActivity run; }
 
 void note_busy_share(double busy, std::chrono::nanoseconds time) {
   counters().busy_time.store(time.count(), kRelaxed);

@@ -3,7 +3,6 @@
 #include <exception>
 #include <memory>
 #include <string>
-
 #include <sys/types.h>
 
 #include "lockstep/api.h"
@@ -50,12 +49,12 @@ inline constexpr int kLookRequest = 0x10c5;
 inline constexpr const char* kDumpThread = "lockstep_dump";
 LOCKSTEP_API std::string look_file(const std::string& folder, pid_t process);
 
-/// For a strategy of one process: where LOCKSTEP_DUMP is set, adds the calls of its replicas to all dumps for as long as
-/// the handle lives, and calls dump_on_signal. Returns null where it is not set.
+/// For a strategy of one process: where LOCKSTEP_DUMP is set, adds the calls of its replicas to all dumps for as long
+/// as the handle lives, and calls dump_on_signal. Returns null where it is not set.
 LOCKSTEP_API std::shared_ptr<void> dump_local_replicas(int replicas, const Recorder& recorder);
 
-/// Writes a dump because a run of a strategy of one process has thrown, where LOCKSTEP_DUMP is set. The name of the file
-/// is logged once. Never throws.
+/// Writes a dump because a run of a strategy of one process has thrown, where LOCKSTEP_DUMP is set. The name of the
+/// file is logged once. Never throws.
 LOCKSTEP_API void dump_failed_run(const std::exception_ptr& error);
 
 }  // namespace lockstep::comm

@@ -67,8 +67,8 @@ Pace PaceWindow::pace() const {
 
 std::optional<Straggler> find_straggler(std::span<const std::optional<Pace>> paces, double factor) {
   const bool is_known = paces.size() > 1 && std::all_of(paces.begin(), paces.end(), [](const auto& pace) {
-    return pace && pace->samples > 0 && pace->runs >= 2;
-  });
+                          return pace && pace->samples > 0 && pace->runs >= 2;
+                        });
   if (!is_known) return std::nullopt;
   size_t slowest = 0;
   for (size_t worker = 1; worker < paces.size(); ++worker) {

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/train/callbacks/callback.h"
+#include "tools/train/plan.h"
+
+namespace lockstep::tools {
+
+/// What is written to the run folder while a training goes on, beside its checkpoints. `command` is the command line.
+std::vector<std::shared_ptr<Callback>> make_observers(const TrainPlan& plan, const std::string& folder,
+                                                      const std::vector<std::string>& command);
+
+}  // namespace lockstep::tools

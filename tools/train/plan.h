@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <torch/types.h>
+
+#include "tools/train/examples.h"
+#include "tools/train/networks.h"
+#include "tools/train/settings.h"
+
+/// The plan of a training: settings in which everything is decided. The file plan.json of a run folder has it.
+namespace lockstep::tools {
+
+struct TrainPlan {
+  Settings settings = {};
+  DataForm form = {};
+  int64_t examples = 0;
+  int64_t validation_examples = 0;
+  /// How inputs are scaled; undefined for text.
+  torch::Tensor shift = {};
+  torch::Tensor scale = {};
+  /// The TorchScript file of the model, where it is not that of the settings: the copy in the run folder.
+  std::string model_file = {};
+
+  int64_t steps_per_epoch() const;
+  std::shared_ptr<Network> make_model() const;
+
+  Json to_json() const;
+  static TrainPlan from_json(const Json& json, const std::string& place);
+};
+
+/// The examples of a training.
+struct TrainData {
+  ExampleDataset training;
+  std::optional<ExampleDataset> validation;
+};
+
+struct PlannedTraining {
+  TrainPlan plan;
+  TrainData data;
+};
+
+/// Opens the data and decides what the settings leave open. `saved`: the plan of a run that is continued.
+PlannedTraining plan_training(Settings settings, const std::optional<TrainPlan>& saved);
+
+/// The files of a run folder.
+std::string plan_path(const std::string& folder);
+std::string weights_path(const std::string& folder);
+std::string script_path(const std::string& folder);
+
+/// Reads the plan of a run folder. DataError where there is none.
+TrainPlan read_plan(const std::string& folder);
+/// Writes a text file, which replaces an older one when it is complete.
+void write_text(const std::string& path, const std::string& text);
+
+/// Prepares examples for a trainer: shuffled where `buffer` > 0, in batches.
+ExampleDataset batches_of(const ExampleDataset& examples, int64_t batch_size, int64_t buffer = 0);
+
+}  // namespace lockstep::tools

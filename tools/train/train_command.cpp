@@ -1,0 +1,134 @@
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "lockstep/base/error.h"
+#include "tools/subcommands.h"
+#include "tools/train/settings.h"
+#include "tools/train/train_run.h"
+
+namespace lockstep::tools {
+namespace {
+
+/// The flags of settings as the parser stores them.
+class SettingFlags {
+ public:
+  void add(CLI::App& command, const Setting& setting) {
+    const std::string flag = std::string("--") + setting.name;
+    const auto allowed = setting.allowed();
+    std::string description = setting.description;
+    if (*setting.default_value != '\0') description += std::string(" (default ") + setting.default_value + ")";
+    CLI::Option* option = nullptr;
+    if (setting.type == Setting::Type::List) {
+      option = command.add_option(flag, lists_[setting.name], description)->delimiter(',');
+    } else {
+      option = command.add_option(flag, texts_[setting.name], description);
+      if (setting.type == Setting::Type::Integer) option->type_name("INT");
+      if (setting.type == Setting::Type::Number) option->type_name("NUMBER");
+    }
+    if (!allowed.empty()) option->check(CLI::IsMember(allowed));
+    options_[setting.name] = option;
+  }
+
+  GivenFlags given() const {
+    GivenFlags flags;
+    for (const auto& [name, option] : options_) {
+      if (option->count() == 0) continue;
+      const auto list = lists_.find(name);
+      flags[name] = list != lists_.end() ? list->second : std::vector{texts_.at(name)};
+    }
+    return flags;
+  }
+
+ private:
+  std::map<std::string, std::string> texts_;
+  std::map<std::string, std::vector<std::string>> lists_;
+  std::map<std::string, CLI::Option*> options_;
+};
+
+void add_chosen(SettingFlags& flags, CLI::App& command, const std::vector<std::string>& names) {
+  for (const std::string& name : names) flags.add(command, setting_named(name));
+}
+
+struct ModelCommand {
+  ModelRequest request;
+  SettingFlags flags;
+  bool json = false;
+};
+
+std::shared_ptr<ModelCommand> add_model_command(CLI::App& command, const char* what) {
+  auto state = std::make_shared<ModelCommand>();
+  command.add_option("MODEL", state->request.model, what)->required();
+  command.add_flag("--json", state->json, "Print one JSON object");
+  return state;
+}
+
+template <class Run>
+void set_model_callback(CLI::App& command, const std::shared_ptr<ModelCommand>& state, Run run) {
+  command.callback([state, run] {
+    state->request.flags = state->flags.given();
+    if (state->json) state->request.style = ReportStyle::Json;
+    run(state->request);
+  });
+}
+
+const std::vector<std::string> kUseSettings{"data",       "target",   "features",  "classes", "input-shape",
+                                            "image-size", "length",   "normalize", "loss",    "batch-size",
+                                            "strategy",   "replicas", "devices"};
+
+}  // namespace
+
+void add_train(CLI::App& app) {
+  struct TrainCommand {
+    TrainRequest request;
+    SettingFlags flags;
+    bool json = false;
+  };
+  auto* command = app.add_subcommand("train", "Train a model on data, without a program");
+  auto state = std::make_shared<TrainCommand>();
+  for (const Setting& setting : all_settings()) state->flags.add(*command, setting);
+  command->add_option(
+      "--config", state->request.config,
+      "A TOML or JSON file of settings: the names of these flags without dashes before them; flags win");
+  command->add_flag("--resume", state->request.resume, "Continue the run of --folder; its plan is read from there");
+  command->add_flag("--dry-run", state->request.dry_run, "Print the resolved plan and start nothing");
+  command->add_flag("--quiet", state->request.quiet, "Print no progress");
+  command->add_flag("--json", state->json, "Print the result as one JSON object");
+  command->callback([state, &app] {
+    state->request.flags = state->flags.given();
+    if (state->json) state->request.style = ReportStyle::Json;
+    const int status = run_training(state->request);
+    if (status != 0) throw CLI::RuntimeError(status);
+  });
+}
+
+void add_eval(CLI::App& app) {
+  auto* command = app.add_subcommand("eval", "Compute loss and metrics of a trained model over data");
+  const auto state = add_model_command(*command, "The folder of a run, or a model file (.pt, .safetensors)");
+  add_chosen(state->flags, *command, kUseSettings);
+  add_chosen(state->flags, *command, {"metrics"});
+  set_model_callback(*command, state, run_evaluation);
+}
+
+void add_predict(CLI::App& app) {
+  auto* command = app.add_subcommand("predict", "Write the outputs of a trained model for data");
+  const auto state = add_model_command(*command, "The folder of a run, or a model file (.pt, .safetensors)");
+  command
+      ->add_option("-o,--output", state->request.output,
+                   "The file: .csv (class and probability, or numbers) or .npz (output, class)")
+      ->required();
+  add_chosen(state->flags, *command, kUseSettings);
+  set_model_callback(*command, state, run_prediction);
+}
+
+void add_export(CLI::App& app) {
+  auto* command = app.add_subcommand("export", "Write a trained model as TorchScript, or as safetensors");
+  const auto state = add_model_command(*command, "The folder of a run, or a model file (.pt, .safetensors)");
+  command->add_option("-o,--output", state->request.output, "The file: .pt (TorchScript) or .safetensors")->required();
+  set_model_callback(*command, state, run_export);
+}
+
+}  // namespace lockstep::tools

@@ -1,0 +1,253 @@
+#include "tools/train/train_run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <ctime>
+#include <filesystem>
+#include <functional>
+#include <iomanip>
+#include <iostream>
+#include <sstream>
+
+#include <torch/utils.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/state/weights.h"
+#include "lockstep/strategy/extended.h"
+#include "lockstep/strategy/variable/variable.h"
+#include "lockstep/train/callbacks/callbacks.h"
+#include "tools/train/observers.h"
+#include "tools/train/plan.h"
+#include "tools/train/trainer_parts.h"
+
+namespace lockstep::tools {
+namespace {
+
+std::string utc_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  std::ostringstream text;
+  text << std::put_time(&parts, "%Y%m%d-%H%M%S");
+  return text.str();
+}
+
+/// A folder that does not exist: runs/mlp-20260102-030405.
+std::string usual_folder(const Settings& settings) {
+  const std::string stem = std::filesystem::path(settings.text("model")).stem();
+  const std::string wanted = "runs/" + stem + "-" + utc_time();
+  std::string folder = wanted;
+  for (int i = 2; std::filesystem::exists(folder); ++i) folder = wanted + "-" + std::to_string(i);
+  return folder;
+}
+
+/// What may differ when a run is continued: the parameters are the same for every strategy.
+bool may_change(const std::string& name) {
+  return name == "strategy" || name == "replicas" || name == "devices" || name == "folder";
+}
+
+Settings continued_settings(const Settings& given, const TrainPlan& saved) {
+  Settings settings = saved.settings;
+  for (const auto& [name, value] : given.json().items()) {
+    const Json before = settings.has(name) ? settings.json().at(name) : Json(nullptr);
+    if (value == before) continue;
+    const std::string schedule = saved.settings.text("schedule");
+    const bool more_epochs = name == "epochs" && value.get<int64_t>() >= before.get<int64_t>() &&
+                             (schedule == "constant" || schedule == "exponential");
+    LOCKSTEP_CHECK_VALUE(may_change(name) || more_epochs, "[train] the run was begun with another value: --", name, "=",
+                         value.dump(), ", value of the run=", before.dump(),
+                         name == "epochs" ? "; more epochs need the schedule constant or exponential"
+                                          : "; leave it out, or begin another run");
+    settings.set(name, value);
+  }
+  return settings;
+}
+
+/// The settings of a request, and the plan of the run that it continues.
+std::pair<Settings, std::optional<TrainPlan>> resolve_settings(const TrainRequest& request) {
+  Settings settings = Settings::from_flags(request.flags);
+  if (!request.config.empty()) {
+    settings.add_missing(Settings::from_json(read_config(request.config), "file=\"" + request.config + "\""));
+  }
+  if (!request.resume) {
+    settings.add_defaults();
+    return {settings, std::nullopt};
+  }
+  LOCKSTEP_CHECK_VALUE(settings.has("folder"), "[train] --resume needs --folder: the folder of the run to continue");
+  TrainPlan saved = read_plan(settings.text("folder"));
+  settings = continued_settings(settings, saved);
+  return {settings, saved};
+}
+
+constexpr int64_t kLongestFolder = 1000;
+
+/// The folder of the first worker, for all. ValueError where this worker's settings are not those of the first one.
+std::string agreed_folder(const Strategy& strategy, const std::string& folder, const TrainPlan& plan) {
+  if (folder.size() > kLongestFolder) {
+    LOCKSTEP_THROW(c10::ValueError, "[train] the name of the folder is too long: characters=", folder.size());
+  }
+  Json same = plan.to_json();
+  same["settings"].erase("folder");
+  torch::Tensor own = torch::zeros({kLongestFolder + 1}, torch::kLong);
+  own[0] = static_cast<int64_t>(std::hash<std::string>{}(same.dump()));
+  for (size_t i = 0; i < folder.size(); ++i) own[static_cast<int64_t>(i) + 1] = static_cast<int64_t>(folder[i]);
+  const auto scope = strategy.scope();
+  const torch::Tensor first = Variable(own).read_value().cpu();
+  LOCKSTEP_CHECK_VALUE(
+      first[0].equal(own[0]),
+      "[train] all workers must have the same settings and data: this worker's differ from those of the "
+      "first; its plan=",
+      same.at("settings").dump());
+  std::string agreed;
+  for (int64_t i = 1; i <= kLongestFolder && first[i].item<int64_t>() != 0; ++i) {
+    agreed += static_cast<char>(first[i].item<int64_t>());
+  }
+  return agreed;
+}
+
+int64_t num_parameters(const torch::nn::Module& model) {
+  int64_t count = 0;
+  for (const auto& parameter : model.parameters()) count += parameter.numel();
+  return count;
+}
+
+/// The resolved plan for people and programs.
+Json description(const TrainPlan& plan, const StrategyPlan& strategy, const std::string& folder) {
+  const auto model = plan.make_model();
+  int64_t parameter_bytes = 0;
+  for (const auto& parameter : model->parameters()) parameter_bytes += parameter.numel() * parameter.element_size();
+  const int64_t copies = num_moments(plan.settings);
+  const int64_t averages = plan.settings.has("ema") ? parameter_bytes : 0;
+  const int64_t batch = plan.settings.integer("batch-size");
+  const int64_t replicas = strategy.replicas();
+  Json result;
+  result["model"] = plan.settings.text("model");
+  result["parameters"] = num_parameters(*model);
+  result["data"] = plan.form.to_json();
+  result["examples"] = plan.examples;
+  result["validation_examples"] = plan.validation_examples;
+  result["strategy"] = strategy.name;
+  result["workers"] = strategy.num_workers;
+  result["devices"] = strategy.devices.empty() ? Json("those of the plugin") : Json(strategy.devices);
+  result["batch_size"] = batch;
+  result["batch_of_a_replica"] = replicas == 0 ? Json(nullptr) : Json((batch + replicas - 1) / replicas);
+  result["steps_per_epoch"] = plan.steps_per_epoch();
+  result["epochs"] = plan.settings.integer("epochs");
+  result["memory"] = {{"parameters_of_a_replica", parameter_bytes},
+                      {"gradients_of_a_replica", parameter_bytes},
+                      {"moments", copies * parameter_bytes},
+                      {"moving_average", averages}};
+  result["folder"] = folder;
+  result["settings"] = plan.settings.json();
+  return result;
+}
+
+void print_description(const Json& plan, ReportStyle style) {
+  if (style == ReportStyle::Json) return report(plan, style);
+  for (const auto& [name, value] : plan.items()) {
+    if (!value.is_object()) {
+      std::cout << name << ": " << (value.is_string() ? value.get<std::string>() : value.dump()) << '\n';
+      continue;
+    }
+    std::cout << name << ":\n";
+    for (const auto& [key, each] : value.items()) {
+      std::cout << "  " << key << ": " << (each.is_string() ? each.get<std::string>() : each.dump())
+                << (name == "memory" ? " bytes" : "") << '\n';
+    }
+  }
+}
+
+/// The chief makes the folder of a run.
+void begin_folder(const std::string& folder, const TrainPlan& plan, bool resume) {
+  LOCKSTEP_CHECK_VALUE(resume || !std::filesystem::exists(plan_path(folder)), "[train] the folder has a run: folder=\"",
+                       folder, "\"; continue it with --resume, or choose another --folder");
+  std::filesystem::create_directories(folder);
+  const std::string model = plan.settings.text("model");
+  if (!resume && is_script_file(model)) std::filesystem::copy_file(model, script_path(folder));
+  write_text(plan_path(folder), plan.to_json().dump(2) + "\n");
+}
+
+const char* name_of(History::End end) {
+  switch (end) {
+    case History::End::Finished:
+      return "finished";
+    case History::End::Stopped:
+      return "stopped";
+    case History::End::Interrupted:
+      return "interrupted";
+    case History::End::Preempted:
+      return "preempted";
+  }
+  return "";
+}
+
+Json number_or_text(double number) {
+  if (std::isfinite(number)) return number;
+  return std::isnan(number) ? "NaN" : number > 0 ? "Infinity" : "-Infinity";
+}
+
+Json summary(const History& history, const TrainPlan& plan, const Trainer& trainer, double seconds, int64_t epochs) {
+  Json result;
+  if (!history.epochs.empty()) {
+    for (const auto& [name, value] : history.epochs.back()) result[name] = number_or_text(value);
+  }
+  result["epochs"] = history.epochs.size();
+  result["steps"] = history.steps;
+  result["replicas"] = trainer.strategy().num_replicas_in_sync();
+  result["seconds"] = std::round(seconds * 1000) / 1000;
+  result["examples_per_second"] = std::round(static_cast<double>(plan.examples * epochs) / seconds);
+  result["end"] = name_of(history.end);
+  if (!history.reason.empty()) result["reason"] = history.reason;
+  return result;
+}
+
+}  // namespace
+
+int run_training(const TrainRequest& request) {
+  auto [settings, saved] = resolve_settings(request);
+  torch::manual_seed(static_cast<uint64_t>(settings.integer("seed")));
+  const StrategyPlan where = plan_strategy(settings);
+  const auto [plan, data] = plan_training(settings, saved);
+  std::string folder = settings.has("folder") ? settings.text("folder") : usual_folder(settings);
+  if (request.dry_run) {
+    print_description(description(plan, where, folder), request.style);
+    return 0;
+  }
+  const Strategy strategy = make_strategy(where, settings);
+  if (where.num_workers > 1) folder = agreed_folder(strategy, folder, plan);
+  if (strategy.extended().should_checkpoint()) begin_folder(folder, plan, request.resume);
+
+  torch::manual_seed(static_cast<uint64_t>(settings.integer("seed")));
+  const auto scope = strategy.scope();
+  const Module<Network> model = make_replicated_model(plan);
+  auto callbacks = make_observers(plan, folder, request.command);
+  if (const auto patience = settings.find_integer("patience")) {
+    LOCKSTEP_CHECK_VALUE(data.validation.has_value(), "[train] --patience needs --validation");
+    callbacks.push_back(callbacks::early_stopping({.patience = *patience}));
+  }
+  const auto trainer = make_trainer(strategy, model, plan, callbacks);
+
+  const int64_t batch_size = settings.integer("batch-size");
+  FitOptions options;
+  options.epochs = settings.integer("epochs");
+  if (data.validation) options.validation = TrainerInput(batches_of(*data.validation, batch_size));
+  options.checkpoint_folder = folder + "/checkpoints";
+  options.checkpoint = {.keep = 2, .every_steps = settings.integer("checkpoint-every")};
+  options.verbose = !request.quiet;
+  const auto begin = std::chrono::steady_clock::now();
+  const History history = trainer->fit(
+      batches_of(data.training, batch_size, std::min(settings.integer("shuffle"), plan.examples)), options);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+
+  const State weights = trainer->model_state();
+  if (trainer->is_chief()) {
+    save_safetensors(weights, weights_path(folder));
+    Json result = summary(history, plan, *trainer, seconds.count(), static_cast<int64_t>(history.epochs.size()));
+    result["folder"] = folder;
+    report(result, request.style);
+  }
+  return history.exit_status();
+}
+
+}  // namespace lockstep::tools

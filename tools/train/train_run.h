@@ -1,0 +1,43 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/report.h"
+#include "tools/train/settings.h"
+
+/// What the subcommands train, eval, predict and export do. Errors are exceptions.
+namespace lockstep::tools {
+
+struct TrainRequest {
+  GivenFlags flags = {};
+  /// Empty: none.
+  std::string config = {};
+  bool resume = false;
+  bool dry_run = false;
+  bool quiet = false;
+  ReportStyle style = ReportStyle::Text;
+  /// The command line.
+  std::vector<std::string> command = {};
+};
+
+/// Trains; returns the exit status.
+int run_training(const TrainRequest& request);
+
+struct ModelRequest {
+  /// A run folder, or a model file: TorchScript, or safetensors of `lockstep export`.
+  std::string model = {};
+  GivenFlags flags = {};
+  std::string output = {};
+  ReportStyle style = ReportStyle::Text;
+};
+
+/// Prints loss and metrics over data.
+void run_evaluation(const ModelRequest& request);
+/// Writes the outputs for data to a CSV or npz file.
+void run_prediction(const ModelRequest& request);
+/// Writes the model to a TorchScript (.pt) or safetensors file.
+void run_export(const ModelRequest& request);
+
+}  // namespace lockstep::tools

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <string>
+
+#include "lockstep/state/state.h"
+#include "tools/train/plan.h"
+
+namespace lockstep::tools {
+
+/// A model that was trained: how it was, and its parameters.
+struct TrainedModel {
+  TrainPlan plan;
+  /// Empty where the TorchScript file of the plan has them.
+  State weights = {};
+  /// False for a TorchScript file of somebody else: the settings and the data say what it was trained for.
+  bool has_form = true;
+};
+
+/// Reads a run folder, or a file of `lockstep export`, or another TorchScript file. DataError and ValueError that say
+/// what is missing. `settings` are those of the command: they are added where the model has none.
+TrainedModel load_trained(const std::string& model, const Settings& settings);
+
+/// The name of the file inside of a TorchScript file, and of the text inside of a safetensors file, that has the plan.
+inline constexpr const char* kPlanInside = "lockstep.plan";
+
+/// Makes the model on the CPU, with its parameters, in evaluation mode.
+std::shared_ptr<Network> make_trained(const TrainedModel& trained);
+
+}  // namespace lockstep::tools
