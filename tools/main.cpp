@@ -30,6 +30,7 @@ void add_subcommands(CLI::App& app, const std::vector<std::string>& program) {
   lockstep::tools::add_data(app);
   lockstep::tools::add_doctor(app);
   lockstep::tools::add_run(app, program);
+  lockstep::tools::add_runs(app);
 }
 
 }  // namespace

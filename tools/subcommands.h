@@ -29,4 +29,7 @@ void add_data(CLI::App& app);
 /// is the command line after `--`, which the parser does not see.
 void add_run(CLI::App& app, const std::vector<std::string>& program);
 
+/// `lockstep runs list|show|compare FOLDER...`: the folders that `callbacks::run_folder` writes.
+void add_runs(CLI::App& app);
+
 }  // namespace lockstep::tools
