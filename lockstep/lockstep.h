@@ -6,6 +6,8 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/nest.h"
 #include "lockstep/base/reduce_op.h"
+#include "lockstep/base/trace.h"
+#include "lockstep/base/trace_options.h"
 #include "lockstep/cluster/cluster_resolver.h"
 #include "lockstep/cluster/cluster_spec.h"
 #include "lockstep/cluster/multi_worker.h"

@@ -31,6 +31,7 @@ void add_subcommands(CLI::App& app, const std::vector<std::string>& program) {
   lockstep::tools::add_doctor(app);
   lockstep::tools::add_run(app, program);
   lockstep::tools::add_runs(app);
+  lockstep::tools::add_trace(app);
 }
 
 }  // namespace

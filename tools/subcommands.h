@@ -32,4 +32,7 @@ void add_run(CLI::App& app, const std::vector<std::string>& program);
 /// `lockstep runs list|show|compare FOLDER...`: the folders that `callbacks::run_folder` writes.
 void add_runs(CLI::App& app);
 
+/// `lockstep trace FOLDER -o FILE`: merges the traces of all workers into one file.
+void add_trace(CLI::App& app);
+
 }  // namespace lockstep::tools

@@ -1,13 +1,14 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 /// Internal: how long replicas were in each part of the steps.
 namespace lockstep::detail {
 
-/// The parts: "input", "forward", ... Empty where they are not counted.
-const std::vector<const char*>& phase_names();
+/// The parts: "input", "forward", ...
+const std::vector<std::string>& phase_names();
 
 /// The seconds of each part of each local replica since the process began to count.
 std::vector<std::vector<double>> phase_seconds(size_t num_replicas);
