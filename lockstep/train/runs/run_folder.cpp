@@ -136,9 +136,11 @@ class RunFolder final : public Callback {
       end(state_name(history.end), history.reason, is_success ? SessionStatus::Success : SessionStatus::Unknown);
     });
     is_training_ = false;
+    intervals_.stop();
   }
 
   void on_train_error(Trainer& trainer, const std::string& reason) override {
+    intervals_.stop();
     if (!std::exchange(is_training_, false) || !trainer.is_chief() || !run_.is_object()) return;
     end("failed", reason, SessionStatus::Failure);
   }

@@ -109,6 +109,7 @@ double StepIntervals::seconds() const {
 StepIntervals::Result StepIntervals::end_step(const Trainer& trainer) {
   resume();
   ++steps_;
+  epoch_ = trainer.epoch();
   examples_ += examples_of_step(trainer);
   const bool is_first = steps_wanted_ == 1 && steps_ == 1;
   const bool has_ended = names_.size() > 1 ? steps_ >= steps_wanted_ : is_first || seconds() >= wanted_seconds_;
@@ -167,7 +168,7 @@ StepIntervals::Result StepIntervals::end_interval(const Trainer& trainer) {
       workers.push_back({{"worker", w}, {"host", names_[w].host}, {"replicas", std::move(replicas)}});
     }
     result.line =
-        RunJson{{"step", trainer.step()},    {"epoch", trainer.epoch()}, {"time", unix_time()},
+        RunJson{{"step", trainer.step()},    {"epoch", epoch_}, {"time", unix_time()},
                 {"seconds", seconds_},       {"steps", steps_},          {"examples", static_cast<int64_t>(examples)},
                 {"loss", json_number(loss)}, {"lr", rate_json(trainer)}, {"workers", std::move(workers)}};
   }

@@ -33,6 +33,8 @@ class StepIntervals {
   Result end_step(const Trainer& trainer);
   /// Ends the interval, if it has steps, at the end of the training.
   Result finish(const Trainer& trainer);
+  /// The parts of steps are not counted any more.
+  void stop() { counting_.reset(); }
   /// What happens between them, an evaluation, belongs to no interval.
   void pause();
   void resume();
@@ -67,6 +69,8 @@ class StepIntervals {
   std::vector<std::vector<double>> phases_;
   int64_t steps_ = 0;
   int64_t examples_ = 0;
+  /// That of the last step.
+  int64_t epoch_ = 0;
   /// After so many steps the interval ends; with one worker its time decides.
   int64_t steps_wanted_ = 1;
 };
