@@ -10,16 +10,16 @@
 namespace lockstep::tools {
 
 struct RunRecord {
-  std::string path;
+  std::string path = {};
   /// run.json.
-  Json run;
+  Json run = {};
   /// The lines of metrics.jsonl and steps.jsonl. A last line that is not complete, of a run that was killed or still
   /// writes, is left out.
-  std::vector<Json> epochs;
-  std::vector<Json> steps;
+  std::vector<Json> epochs = {};
+  std::vector<Json> steps = {};
   /// That of run.json; "lost" where it says "running" and the process is gone. On another host nobody knows: then it is
   /// "running".
-  std::string state;
+  std::string state = {};
 };
 
 /// Reads a folder. ValueError where it is no run folder, or one of another format.
