@@ -82,21 +82,26 @@ def check_kinds(folder):
     return good
 
 
+def accumulated(folder):
+    """All values: a limit of 0 is none."""
+    accumulator = event_accumulator.EventAccumulator(str(folder), size_guidance={event_accumulator.TENSORS: 0})
+    accumulator.Reload()
+    return accumulator
+
+
 def steps_of(accumulator, tag):
     return [event.step for event in accumulator.Tensors(tag)]
 
 
 def check_training(folder):
     """A training that went on after one of three epochs: every step once."""
-    accumulator = event_accumulator.EventAccumulator(str(folder))
-    accumulator.Reload()
+    accumulator = accumulated(folder)
     good = check("steps once, in order", steps_of(accumulator, "step/loss") == list(range(1, 13)))
     good &= check("epochs once", steps_of(accumulator, "epoch/loss") == [4, 8, 12])
     good &= check("learning rates", steps_of(accumulator, "step/learning_rate") == list(range(1, 13)))
     histograms = [tag for tag in accumulator.Tags()["tensors"] if tag.startswith("parameters/")]
     good &= check("histograms of all parameters", len(histograms) == 4)
-    validation = event_accumulator.EventAccumulator(str(folder / "validation"))
-    validation.Reload()
+    validation = accumulated(folder / "validation")
     good &= check("validation has the tags of the training", steps_of(validation, "epoch/loss") == [4, 8, 12])
     return good
 

@@ -121,9 +121,7 @@ class RunFolder final : public Callback {
                    {"time", unix_time()},
                    {"seconds", seconds.count()},
                    {"examples", examples}};
-      for (const auto& [name, value] : logs) {
-        if (!line.contains(name)) line[name] = json_number(value);
-      }
+      for (const auto& [name, value] : logs) line[line.contains(name) ? "log_" + name : name] = json_number(value);
       metrics_.append(line);
       if (events_) events_->add_epoch(trainer.step(), logs, learning_rate_of(trainer));
     });
@@ -183,10 +181,7 @@ class RunFolder final : public Callback {
       steps_.append(line);
       if (!events_) return;
       const int64_t step = line["step"];
-      const auto number = [&](const char* name) {
-        return line[name].is_number() ? std::optional(line[name].get<double>()) : std::nullopt;
-      };
-      if (const auto loss = number("loss")) events_->add_step(step, *loss, number("lr"));
+      events_->add_step(step, result.loss, learning_rate_of(trainer));
       const double seconds = line["seconds"];
       if (seconds > 0) {
         events_->add_step_scalar("step/examples_per_second", step, line["examples"].get<double>() / seconds);

@@ -154,7 +154,7 @@ StepIntervals::Result StepIntervals::end_interval(const Trainer& trainer) {
   const auto row = [&](size_t worker) {
     return numbers.data_ptr<double>() + static_cast<int64_t>(worker) * numbers.size(1);
   };
-  Result result{.ended = true, .line = std::nullopt};
+  Result result{.ended = true, .loss = loss};
   if (trainer.is_chief()) {
     double examples = 0;
     RunJson workers = RunJson::array();
@@ -168,7 +168,7 @@ StepIntervals::Result StepIntervals::end_interval(const Trainer& trainer) {
       workers.push_back({{"worker", w}, {"host", names_[w].host}, {"replicas", std::move(replicas)}});
     }
     result.line =
-        RunJson{{"step", trainer.step()},    {"epoch", epoch_}, {"time", unix_time()},
+        RunJson{{"step", trainer.step()},    {"epoch", epoch_},          {"time", unix_time()},
                 {"seconds", seconds_},       {"steps", steps_},          {"examples", static_cast<int64_t>(examples)},
                 {"loss", json_number(loss)}, {"lr", rate_json(trainer)}, {"workers", std::move(workers)}};
   }

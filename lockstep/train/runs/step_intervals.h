@@ -28,7 +28,9 @@ class StepIntervals {
   /// all workers whether it has.
   struct Result {
     bool ended = false;
-    std::optional<RunJson> line;
+    /// Of the last step.
+    double loss = 0;
+    std::optional<RunJson> line = std::nullopt;
   };
   Result end_step(const Trainer& trainer);
   /// Ends the interval, if it has steps, at the end of the training.
