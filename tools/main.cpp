@@ -36,6 +36,7 @@ void add_subcommands(CLI::App& app, const std::vector<std::string>& program) {
   lockstep::tools::add_doctor(app);
   lockstep::tools::add_estimate(app);
   lockstep::tools::add_run(app, program);
+  lockstep::tools::add_runs(app);
   lockstep::tools::add_trace(app);
   lockstep::tools::add_completion(app);
   lockstep::tools::add_man(app);

@@ -33,6 +33,9 @@ void add_data(CLI::App& app);
 /// is the command line after `--`, which the parser does not see.
 void add_run(CLI::App& app, const std::vector<std::string>& program);
 
+/// `lockstep runs list|show|compare FOLDER...`: the folders that `callbacks::run_folder` writes.
+void add_runs(CLI::App& app);
+
 /// `lockstep trace FOLDER -o FILE`: merges the traces of all workers into one file.
 void add_trace(CLI::App& app);
 /// `lockstep train`, `eval`, `predict`, `export`: trainings without a program, and what is done with their models.
