@@ -29,6 +29,7 @@ void add_subcommands(CLI::App& app, const std::vector<std::string>& program) {
   lockstep::tools::add_checkpoint(app);
   lockstep::tools::add_data(app);
   lockstep::tools::add_doctor(app);
+  lockstep::tools::add_report(app);
   lockstep::tools::add_run(app, program);
 }
 
