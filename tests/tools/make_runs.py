@@ -110,8 +110,7 @@ def write_long(folder, intervals=100_000):
     (folder / "metrics.jsonl").write_text("")
 
 
-def main():
-    root = pathlib.Path(sys.argv[1])
+def write_all(root):
     write_run(root / "plain", replicas=2)
     write_collectives(root / "plain", 2)
     write_run(root / "four", workers=2, replicas=4, rate=1.4, slow=3, seed=2,
@@ -142,4 +141,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    write_all(pathlib.Path(sys.argv[1]))

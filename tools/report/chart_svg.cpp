@@ -194,7 +194,11 @@ std::vector<double> axis_ticks(double low, double high, int count, Chart::Unit u
   const double power = std::pow(10.0, std::floor(std::log10(rough)));
   const double digit = rough / power;
   const bool has_quarters = power != 1;  // 25 and 0.25, not 2.5 steps
-  const double step = power * (digit <= 1 ? 1 : digit <= 2 ? 2 : digit <= 2.5 && has_quarters ? 2.5 : digit <= 5 ? 5 : 10);
+  const double step = power * (digit <= 1                     ? 1
+                               : digit <= 2                   ? 2
+                               : digit <= 2.5 && has_quarters ? 2.5
+                               : digit <= 5                   ? 5
+                                                              : 10);
   const double first = std::ceil(low / step - 1e-9);
   for (int index = 0; index <= 2 * count; ++index) {  // a bound, as large numbers do not change by one
     const double value = (first + index) * step;

@@ -89,9 +89,8 @@
     const scale = figure.plot.clientWidth / figure.drawing.width;
     const left = figure.drawing.x(x) * scale;
     const room = figure.plot.clientWidth - box.offsetWidth;
-    box.style.left = Math.max(0, Math.min(room, left + 14 + box.offsetWidth > figure.plot.clientWidth ?
-                                                left - 14 - box.offsetWidth : left + 14)) + 'px';
-    box.style.top = '0px';
+    box.style.left = Math.max(0, Math.min(room, left - box.offsetWidth / 2)) + 'px';
+    box.style.top = figure.plot.clientHeight + 'px';  // below the curves, which stay in sight
   }
 
   function markCursor(figure, x) {

@@ -145,8 +145,9 @@ std::string text_row(const Report& report, const std::string& name, const std::f
 std::string four_digits(double value) { return format_number(value); }
 
 std::string summary_table(const Report& report) {
-  std::string out = "<div class=\"wide\"><table class=\"figures\" style=\"min-width:" + std::to_string(11 + 8 * report.runs.size()) +
-                    "rem\"><thead><tr><td></td>";
+  std::string out =
+      "<div class=\"wide\"><table class=\"figures\" style=\"min-width:" + std::to_string(11 + 8 * report.runs.size()) +
+      "rem\"><thead><tr><td></td>";
   for (size_t index = 0; index < report.runs.size(); ++index) {
     out += "<th scope=\"col\">" + run_label(report, index) + "</th>";
   }

@@ -213,7 +213,8 @@ std::string epochs_section(const Report& report) {
   for (size_t index = 0; index < report.runs.size(); ++index) {
     if (report.runs[index].epochs.empty()) continue;
     const size_t count = report.runs[index].epochs.size();
-    inside += "<details><summary>" + run_label(report, index) + (report.runs.size() == 1 ? "Numbers of " : ": numbers of ") + std::to_string(count) +
+    inside += "<details><summary>" + run_label(report, index) +
+              (report.runs.size() == 1 ? "Numbers of " : ": numbers of ") + std::to_string(count) +
               (count == 1 ? " epoch" : " epochs") + "</summary>" + epochs_table(report.runs[index]) + "</details>";
   }
   return inside;
