@@ -123,6 +123,7 @@ void add_replica(const Json& entry, const Json& worker, const StepInterval& inte
   if (totals.device.empty()) totals.device = text_at(entry, "device");
   for (size_t phase = 0; phase < kPhaseNames.size(); ++phase) {
     const double seconds = amount_at(entry, kPhaseNames[phase]);
+    totals.has_phases = totals.has_phases || entry.contains(kPhaseNames[phase]);
     totals.phases[phase] += seconds;
     sum[phase] += seconds;
   }
@@ -134,6 +135,7 @@ void add_replica(const Json& entry, const Json& worker, const StepInterval& inte
 void read_workers(const Json& workers, StepInterval& interval, RunData& run) {
   PhaseSeconds sum{};
   int64_t count = 0;
+  bool has_phases = false;
   double memory = 0;
   for (const Json& worker : workers) {
     if (!worker.is_object() || !worker.contains("replicas")) continue;
@@ -141,12 +143,14 @@ void read_workers(const Json& workers, StepInterval& interval, RunData& run) {
       if (!entry.is_object()) continue;
       add_replica(entry, worker, interval, sum, run);
       memory = std::max(memory, amount_at(entry, "memory"));
+      has_phases = has_phases || std::any_of(kPhaseNames.begin(), kPhaseNames.end(),
+                                             [&](const char* phase) { return entry.contains(phase); });
       ++count;
     }
   }
   if (count == 0) return;
   for (double& seconds : sum) seconds /= static_cast<double>(count);
-  interval.phases = sum;
+  if (has_phases) interval.phases = sum;
   if (memory > 0) interval.memory = memory;
 }
 

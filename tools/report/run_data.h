@@ -41,7 +41,7 @@ struct StepInterval {
   double examples = 0;
   std::optional<double> loss;
   std::optional<double> learning_rate;
-  /// Mean of the replicas; nothing where the line names no replica.
+  /// Mean of the replicas; nothing where the line has no seconds of phases.
   std::optional<PhaseSeconds> phases;
   /// The largest of the replicas, in bytes.
   std::optional<double> memory;
@@ -54,6 +54,8 @@ struct ReplicaTotals {
   std::string host;
   std::string device;
   PhaseSeconds phases{};
+  /// Whether seconds of phases were recorded.
+  bool has_phases = false;
   /// Seconds and steps of the intervals that name this replica.
   double seconds = 0;
   int64_t steps = 0;

@@ -24,8 +24,13 @@ double per_step(const ReplicaTotals& replica, StepPhase phase) {
   return replica.steps > 0 ? replica.phases[static_cast<size_t>(phase)] / static_cast<double>(replica.steps) : 0;
 }
 
+bool has_phases(const RunData& run) {
+  return std::any_of(run.replicas.begin(), run.replicas.end(),
+                     [](const auto& entry) { return entry.second.has_phases; });
+}
+
 std::optional<SlowestReplica> find_slowest(const RunData& run) {
-  if (run.replicas.empty()) return std::nullopt;
+  if (!has_phases(run)) return std::nullopt;
   std::vector<double> own;
   const ReplicaTotals* slowest = nullptr;
   for (const auto& [key, replica] : run.replicas) {
@@ -57,7 +62,7 @@ std::optional<SlowestReplica> find_slowest(const RunData& run) {
 }
 
 std::string describe_slowest(const RunData& run, const RunFacts& facts) {
-  if (run.replicas.empty()) return "No times of replicas were recorded.";
+  if (!has_phases(run)) return "The seconds of phases were not recorded, so replicas cannot be compared.";
   if (run.replicas.size() == 1) return "One replica: there is nothing to compare.";
   const SlowestReplica& slowest = *facts.slowest;
   std::string name = "replica " + std::to_string(slowest.replica);
@@ -215,7 +220,7 @@ std::vector<std::pair<std::string, std::string>> flat_identity(const RunData& ru
 }
 
 std::vector<Difference> differences(const std::vector<RunData>& runs) {
-  static const std::set<std::string> kAlwaysDiffer{"name", "created", "ended", "pid"};
+  static const std::set<std::string> kAlwaysDiffer{"name", "created", "started", "ended", "pid"};
   std::vector<Difference> all;
   std::map<std::string, size_t> places;
   for (size_t index = 0; index < runs.size(); ++index) {
