@@ -80,6 +80,18 @@ TEST_F(ReportFactsTest, EqualReplicasAreNotCalledSlow) {
   EXPECT_EQ(facts_of(read_run(folder_)).slowest_words, "One replica: there is nothing to compare.");
 }
 
+TEST_F(ReportFactsTest, WithoutSecondsOfPhasesNothingIsCompared) {
+  write("steps.jsonl", R"({"step": 4, "seconds": 1, "steps": 4, "workers": [{"worker": 0, "replicas": [)"
+                       R"({"replica": 0, "memory": 7}, {"replica": 1, "memory": 8}]}]})"
+                       "\n");
+  const RunFacts facts = facts_of(read_run(folder_));
+  EXPECT_FALSE(facts.parts);
+  EXPECT_FALSE(facts.slowest);
+  EXPECT_EQ(facts.replicas, 2);
+  EXPECT_DOUBLE_EQ(facts.peak_memory, 8);
+  EXPECT_THAT(facts.slowest_words, HasSubstr("were not recorded"));
+}
+
 TEST_F(ReportFactsTest, StepsThatARestoredRunRepeatsCountOnceInCurves) {
   write("steps.jsonl", interval(10, {2}) + interval(20, {2}) + interval(30, {2}) + interval(20, {4}));
   const RunData run = read_run(folder_);

@@ -61,12 +61,25 @@ std::string replica_row(const ReplicaTotals& replica, const RunFacts& facts, dou
   const StepParts parts = parts_of_step(replica.phases, replica.seconds, replica.steps);
   const bool is_slow = facts.slowest && facts.slowest->is_straggler && facts.slowest->worker == replica.worker &&
                        facts.slowest->replica == replica.replica;
+  std::string times;
+  if (facts.slowest) {
+    times = "<td>" + stacked_bar(parts, longest) + "</td><td class=\"number strong\">" +
+            escape_html(format_seconds(own_seconds(replica))) + "</td>" + parts_cells(parts);
+  }
   return std::string("<tr") + (is_slow ? " class=\"slow\"" : "") + "><th scope=\"row\">" +
          escape_html(replica_name(replica, facts.workers > 1)) + (is_slow ? " <em>slowest</em>" : "") + "<span>" +
-         escape_html(replica.host + (replica.host.empty() ? "" : " ") + replica.device) + "</span></th><td>" +
-         stacked_bar(parts, longest) + "</td><td class=\"number strong\">" +
-         escape_html(format_seconds(own_seconds(replica))) + "</td>" + parts_cells(parts) + "<td class=\"number\">" +
-         (replica.peak_memory > 0 ? escape_html(format_bytes(replica.peak_memory)) : "–") + "</td></tr>";
+         escape_html(replica.host + (replica.host.empty() ? "" : " ") + replica.device) + "</span></th>" + times +
+         "<td class=\"number\">" + (replica.peak_memory > 0 ? escape_html(format_bytes(replica.peak_memory)) : "–") +
+         "</td></tr>";
+}
+
+/// The names of the columns; none of times where no phases were recorded.
+std::string replica_head(const RunFacts& facts) {
+  const std::string times =
+      "<th scope=\"col\" class=\"bar-cell\">Time of a step</th><th scope=\"col\" class=\"number\">Own work</th>" +
+      parts_head();
+  return "<thead><tr><th scope=\"col\">Replica</th>" + (facts.slowest ? times : "") +
+         "<th scope=\"col\" class=\"number\">Peak memory</th></tr></thead>";
 }
 
 std::string replica_table(const RunData& run, const RunFacts& facts) {
@@ -84,11 +97,8 @@ std::string replica_table(const RunData& run, const RunFacts& facts) {
     caption = "<p>Of " + std::to_string(run.replicas.size()) + " replicas the " + std::to_string(kShownReplicas) +
               " with the most own work per step.</p>";
   }
-  std::string out =
-      caption +
-      "<div class=\"wide\"><table class=\"bars\"><thead><tr><th scope=\"col\">Replica</th><th scope=\"col\" "
-      "class=\"bar-cell\">Time of a step</th><th scope=\"col\" class=\"number\">Own work</th>" +
-      parts_head() + "<th scope=\"col\" class=\"number\">Peak memory</th></tr></thead><tbody>";
+  const std::string style = shown.size() > 16 ? "bars compact" : "bars";
+  std::string out = caption + "<div class=\"wide\"><table class=\"" + style + "\">" + replica_head(facts) + "<tbody>";
   for (const ReplicaTotals* replica : shown) out += replica_row(*replica, facts, longest);
   return out + "</tbody></table></div>";
 }
