@@ -78,7 +78,7 @@ std::string summary_tiles(const RunData& run, const RunFacts& facts) {
     out += value_tile(facts, metric, title);
   }
   if (facts.examples_per_second) {
-    out += tile("Examples per second", format_number(*facts.examples_per_second),
+    out += tile("Examples/s", format_number(*facts.examples_per_second),
                 facts.step_seconds ? format_seconds(*facts.step_seconds) + " per step" : "");
   }
   out += tile("Time", format_duration(facts.seconds),
@@ -176,7 +176,7 @@ std::string summary_table(const Report& report) {
   out +=
       figure_row(report, {"Peak memory of a replica",
                           [](const auto& f) { return f.peak_memory > 0 ? std::optional(f.peak_memory) : std::nullopt; },
-                          format_bytes, -1});
+                          format_bytes, 0});
   out += text_row(report, "Slowest replica", [&](size_t run) {
     const std::string percent = slowest_percent(report.facts[run]);
     return slowest_short(report.facts[run]) + (percent.empty() ? "" : ", " + percent);
