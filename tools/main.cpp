@@ -35,6 +35,7 @@ void add_subcommands(CLI::App& app, const std::vector<std::string>& program) {
   lockstep::tools::add_data(app);
   lockstep::tools::add_doctor(app);
   lockstep::tools::add_estimate(app);
+  lockstep::tools::add_report(app);
   lockstep::tools::add_run(app, program);
   lockstep::tools::add_runs(app);
   lockstep::tools::add_trace(app);

@@ -29,6 +29,9 @@ void add_checkpoint(CLI::App& app);
 /// `lockstep data inspect|write`: inspects data files, writes record files.
 void add_data(CLI::App& app);
 
+/// `lockstep report FOLDER...`: one HTML file about runs.
+void add_report(CLI::App& app);
+
 /// `lockstep run -n N -- PROGRAM`: starts several workers of a program on this machine and supervises them. `program`
 /// is the command line after `--`, which the parser does not see.
 void add_run(CLI::App& app, const std::vector<std::string>& program);

@@ -1,0 +1,268 @@
+#include "tools/report/run_data.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <stdexcept>
+#include <tuple>
+
+namespace lockstep::tools::reports {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::optional<double> number_at(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found == object.end() ? std::nullopt : number_of(*found);
+}
+
+/// Returns a count or an amount: finite and not negative, else 0.
+double amount_at(const Json& object, const char* key) {
+  const double value = number_at(object, key).value_or(0);
+  return std::isfinite(value) && value > 0 ? value : 0;
+}
+
+std::optional<double> finite_at(const Json& object, const char* key) {
+  const auto value = number_at(object, key);
+  return value && std::isfinite(*value) ? value : std::nullopt;
+}
+
+/// Returns a number that a record cannot do without; throws the text for the reader where it is missing.
+int64_t whole_at(const Json& object, const char* key) {
+  const auto value = number_at(object, key);
+  if (!value || !std::isfinite(*value) || std::abs(*value) > 9e15) {
+    throw std::invalid_argument(std::string("it has no whole number \"") + key + '"');
+  }
+  return static_cast<int64_t>(*value);
+}
+
+std::string text_at(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? valid_text(found->get<std::string>()) : "";
+}
+
+/// Calls `use` with each line of a file of JSON objects and its number, and notes the lines that cannot be used.
+void read_lines(RunData& run, const std::string& name, const std::function<void(const Json&, int64_t)>& use) {
+  std::ifstream stream(fs::path(run.folder) / name);
+  if (!stream) {
+    run.problems.push_back(name + " is missing or cannot be opened");
+    return;
+  }
+  int64_t number = 0;
+  int64_t damaged = 0;
+  std::string first;
+  for (std::string text; std::getline(stream, text);) {
+    ++number;
+    const bool is_cut = stream.eof();
+    if (text.empty() || (is_cut && run.state == "running" && !Json::accept(text))) continue;
+    try {
+      const Json line = Json::parse(text);
+      if (!line.is_object()) throw std::invalid_argument("it is no object");
+      use(line, number);
+    } catch (const Json::exception&) {
+      if (damaged++ == 0) first = "line " + std::to_string(number) + ": it is cut or not JSON";
+    } catch (const std::exception& error) {
+      if (damaged++ == 0) first = "line " + std::to_string(number) + ": " + error.what();
+    }
+  }
+  if (damaged > 0) {
+    run.problems.push_back(name + ": " + std::to_string(damaged) + " of " + std::to_string(number) +
+                           " lines cannot be used (" + first + ")");
+  }
+}
+
+void read_identity(RunData& run) {
+  const fs::path file = fs::path(run.folder) / "run.json";
+  std::ifstream stream(file);
+  if (!stream) {
+    run.problems.emplace_back("run.json is missing or cannot be opened: versions, seed and configuration are unknown");
+    return;
+  }
+  Json identity = Json::parse(stream, nullptr, false);
+  if (!identity.is_object()) {
+    run.problems.emplace_back("run.json is damaged: versions, seed and configuration are unknown");
+    return;
+  }
+  const auto format = number_at(identity, "format");
+  if (!format || *format != 1) {
+    const std::string found = identity.contains("format") ? identity["format"].dump() : "nothing";
+    run.problems.push_back("run.json has format " + valid_text(found) +
+                           "; this command reads 1, and shows what it can");
+  }
+  run.identity = std::move(identity);
+  const std::string state = text_at(run.identity, "state");
+  if (!state.empty()) run.state = state;
+  const std::string name = text_at(run.identity, "name");
+  if (!name.empty()) run.name = name;
+}
+
+void read_epoch(const Json& line, RunData& run) {
+  EpochRecord record;
+  record.epoch = whole_at(line, "epoch");
+  record.step = whole_at(line, "step");
+  record.time = finite_at(line, "time");
+  record.seconds = amount_at(line, "seconds");
+  record.examples = amount_at(line, "examples");
+  for (const auto& [key, value] : line.items()) {
+    if (key == "epoch" || key == "step" || key == "time" || key == "seconds" || key == "examples") continue;
+    if (const auto number = number_of(value)) record.values.emplace_back(valid_text(key), *number);
+  }
+  while (!run.epochs.empty() && run.epochs.back().epoch >= record.epoch) run.epochs.pop_back();
+  run.epochs.push_back(std::move(record));
+}
+
+/// Adds a replica of an interval to the totals, and to the sum of the interval.
+void add_replica(const Json& entry, const Json& worker, const StepInterval& interval, PhaseSeconds& sum, RunData& run) {
+  const std::pair<int64_t, int64_t> key{whole_at(worker, "worker"), whole_at(entry, "replica")};
+  ReplicaTotals& totals = run.replicas[key];
+  std::tie(totals.worker, totals.replica) = key;
+  if (totals.host.empty()) totals.host = text_at(worker, "host");
+  if (totals.device.empty()) totals.device = text_at(entry, "device");
+  for (size_t phase = 0; phase < kPhaseNames.size(); ++phase) {
+    const double seconds = amount_at(entry, kPhaseNames[phase]);
+    totals.has_phases = totals.has_phases || entry.contains(kPhaseNames[phase]);
+    totals.phases[phase] += seconds;
+    sum[phase] += seconds;
+  }
+  totals.seconds += interval.seconds;
+  totals.steps += interval.steps;
+  totals.peak_memory = std::max(totals.peak_memory, amount_at(entry, "memory"));
+}
+
+void read_workers(const Json& workers, StepInterval& interval, RunData& run) {
+  PhaseSeconds sum{};
+  int64_t count = 0;
+  bool has_phases = false;
+  double memory = 0;
+  for (const Json& worker : workers) {
+    if (!worker.is_object() || !worker.contains("replicas")) continue;
+    for (const Json& entry : worker["replicas"]) {
+      if (!entry.is_object()) continue;
+      add_replica(entry, worker, interval, sum, run);
+      memory = std::max(memory, amount_at(entry, "memory"));
+      has_phases = has_phases || std::any_of(kPhaseNames.begin(), kPhaseNames.end(),
+                                             [&](const char* phase) { return entry.contains(phase); });
+      ++count;
+    }
+  }
+  if (count == 0) return;
+  for (double& seconds : sum) seconds /= static_cast<double>(count);
+  if (has_phases) interval.phases = sum;
+  if (memory > 0) interval.memory = memory;
+}
+
+void read_interval(const Json& line, RunData& run, int64_t& repeated) {
+  StepInterval interval;
+  interval.step = whole_at(line, "step");
+  interval.epoch = static_cast<int64_t>(amount_at(line, "epoch"));
+  interval.time = finite_at(line, "time");
+  interval.seconds = amount_at(line, "seconds");
+  interval.steps = static_cast<int64_t>(amount_at(line, "steps"));
+  interval.examples = amount_at(line, "examples");
+  interval.loss = number_at(line, "loss");
+  interval.learning_rate = number_at(line, "lr");
+  if (const auto workers = line.find("workers"); workers != line.end()) read_workers(*workers, interval, run);
+  while (!run.intervals.empty() && run.intervals.back().step >= interval.step) {
+    repeated += run.intervals.back().steps;
+    run.intervals.pop_back();
+  }
+  run.intervals.push_back(interval);
+}
+
+void add_call(const Json& line, std::map<std::pair<std::string, int64_t>, CollectiveCall>& calls) {
+  const std::string group = text_at(line, "group");
+  const int64_t sequence = whole_at(line, "sequence");
+  const int64_t start = whole_at(line, "start_ns");
+  const int64_t end = static_cast<int64_t>(amount_at(line, "end_ns"));
+  CollectiveCall& call = calls[{group, sequence}];
+  if (call.ranks == 0) {
+    call = {group, sequence, text_at(line, "call"), text_at(line, "site"), amount_at(line, "bytes")};
+    call.first_start_ns = call.last_start_ns = start;
+  }
+  ++call.ranks;
+  call.first_start_ns = std::min(call.first_start_ns, start);
+  call.last_start_ns = std::max(call.last_start_ns, start);
+  const std::string state = text_at(line, "state");
+  if (state == "arrived") ++call.waiting;
+  if (state == "failed") ++call.failed;
+  if (end > start) call.seconds = std::max(call.seconds, static_cast<double>(end - start) * 1e-9);
+}
+
+void read_collectives(RunData& run) {
+  if (!fs::exists(fs::path(run.folder) / "collectives.jsonl")) return;
+  std::map<std::pair<std::string, int64_t>, CollectiveCall> calls;
+  read_lines(run, "collectives.jsonl", [&](const Json& line, int64_t) {
+    if (line.contains("lockstep_dump")) {
+      run.collectives_reason = text_at(line, "reason");
+    } else {
+      add_call(line, calls);
+    }
+  });
+  for (auto& [key, call] : calls) run.collectives.push_back(std::move(call));
+  std::stable_sort(run.collectives.begin(), run.collectives.end(),
+                   [](const auto& a, const auto& b) { return a.first_start_ns < b.first_start_ns; });
+}
+
+bool is_run_folder(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::is_regular_file(folder / "run.json", ignored) || fs::is_regular_file(folder / "metrics.jsonl", ignored) ||
+         fs::is_regular_file(folder / "steps.jsonl", ignored);
+}
+
+}  // namespace
+
+std::optional<double> number_of(const Json& value) {
+  if (value.is_number()) return value.get<double>();
+  if (!value.is_string()) return std::nullopt;
+  const std::string& text = value.get_ref<const std::string&>();
+  if (text == "NaN") return std::numeric_limits<double>::quiet_NaN();
+  if (text == "Infinity") return std::numeric_limits<double>::infinity();
+  if (text == "-Infinity") return -std::numeric_limits<double>::infinity();
+  return std::nullopt;
+}
+
+std::string valid_text(const std::string& text) {
+  const std::string dumped = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string result = Json::parse(dumped).get<std::string>();
+  for (char& letter : result) {
+    const auto code = static_cast<unsigned char>(letter);
+    if ((code < 0x20 && letter != '\n' && letter != '\t') || code == 0x7f) letter = ' ';
+  }
+  return result;
+}
+
+std::vector<std::string> find_run_folders(const std::string& folder) {
+  if (is_run_folder(folder)) return {folder};
+  std::vector<std::string> result;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    if (is_run_folder(entry->path())) result.push_back(entry->path().string());
+  }
+  std::sort(result.begin(), result.end());
+  return result;
+}
+
+RunData read_run(const std::string& folder) {
+  RunData run;
+  run.folder = folder;
+  fs::path named = fs::path(folder).lexically_normal();
+  if (!named.has_filename()) named = named.parent_path();
+  if (named.filename() == "." || named.filename() == "..")
+    named = fs::absolute(folder).lexically_normal().parent_path();
+  run.name = valid_text(named.filename().string());
+  read_identity(run);
+  read_lines(run, "metrics.jsonl", [&](const Json& line, int64_t) { read_epoch(line, run); });
+  int64_t repeated = 0;
+  read_lines(run, "steps.jsonl", [&](const Json& line, int64_t) { read_interval(line, run, repeated); });
+  if (repeated > 0) {
+    run.problems.push_back("steps.jsonl: the run was restored and repeated " + std::to_string(repeated) +
+                           " steps; the curves show the last time");
+  }
+  read_collectives(run);
+  return run;
+}
+
+}  // namespace lockstep::tools::reports

@@ -1,0 +1,114 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tools/report.h"
+
+/// What `lockstep report` reads from the folder of a run: run.json, metrics.jsonl, steps.jsonl, collectives.jsonl.
+namespace lockstep::tools::reports {
+
+/// The phases of a step, under the names that steps.jsonl uses.
+inline constexpr std::array<const char*, 8> kPhaseNames{"input",   "forward", "backward",   "communication",
+                                                        "waiting", "update",  "checkpoint", "compile"};
+enum class StepPhase : size_t { Input, Forward, Backward, Communication, Waiting, Update, Checkpoint, Compile };
+using PhaseSeconds = std::array<double, kPhaseNames.size()>;
+
+/// One line of metrics.jsonl.
+struct EpochRecord {
+  int64_t epoch = 0;
+  int64_t step = 0;
+  std::optional<double> time;
+  double seconds = 0;
+  double examples = 0;
+  /// "loss", "val_loss", ..., in the order of the file; they may be NaN or infinite.
+  std::vector<std::pair<std::string, double>> values;
+};
+
+/// One line of steps.jsonl; the numbers of single replicas are in ReplicaTotals.
+struct StepInterval {
+  int64_t step = 0;
+  int64_t epoch = 0;
+  std::optional<double> time;
+  double seconds = 0;
+  int64_t steps = 0;
+  double examples = 0;
+  std::optional<double> loss;
+  std::optional<double> learning_rate;
+  /// Mean of the replicas; nothing where the line has no seconds of phases.
+  std::optional<PhaseSeconds> phases;
+  /// The largest of the replicas, in bytes.
+  std::optional<double> memory;
+};
+
+/// One replica, summed over all lines of steps.jsonl.
+struct ReplicaTotals {
+  int64_t worker = 0;
+  int64_t replica = 0;
+  std::string host;
+  std::string device;
+  PhaseSeconds phases{};
+  /// Whether seconds of phases were recorded.
+  bool has_phases = false;
+  /// Seconds and steps of the intervals that name this replica.
+  double seconds = 0;
+  int64_t steps = 0;
+  double peak_memory = 0;
+};
+
+/// One collective, with all ranks that the file names.
+struct CollectiveCall {
+  std::string group;
+  int64_t sequence = 0;
+  std::string text;
+  std::string site;
+  double bytes = 0;
+  int64_t ranks = 0;
+  /// Ranks that had not left the call when the file was written, and those for which it failed.
+  int64_t waiting = 0;
+  int64_t failed = 0;
+  int64_t first_start_ns = 0;
+  int64_t last_start_ns = 0;
+  /// The longest time of a rank in the call.
+  double seconds = 0;
+};
+
+struct RunData {
+  std::string folder;
+  std::string name;
+  /// The object of run.json; empty where it cannot be used.
+  Json identity = Json::object();
+  /// "running", "finished", ...; "unknown" without run.json.
+  std::string state = "unknown";
+  std::vector<EpochRecord> epochs;
+  std::vector<StepInterval> intervals;
+  /// By worker and replica.
+  std::map<std::pair<int64_t, int64_t>, ReplicaTotals> replicas;
+  /// In the order in which they began.
+  std::vector<CollectiveCall> collectives;
+  /// Why the collectives were written: the name of a signal, the text of an error.
+  std::string collectives_reason;
+  /// What is missing or damaged, one sentence each.
+  std::vector<std::string> problems;
+};
+
+/// Returns the folders of runs that `folder` stands for: itself, or those directly inside it, by name. Empty where
+/// there is none.
+std::vector<std::string> find_run_folders(const std::string& folder);
+
+/// Reads a folder as far as possible; never throws for its contents.
+RunData read_run(const std::string& folder);
+
+/// Returns the number of a JSON value, also of the strings "NaN", "Infinity" and "-Infinity".
+std::optional<double> number_of(const Json& value);
+
+/// Returns `text` with bytes that are not UTF-8, and control characters other than tab and newline, replaced.
+std::string valid_text(const std::string& text);
+
+}  // namespace lockstep::tools::reports

@@ -1,0 +1,273 @@
+#include "tools/report/run_facts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "tools/report/format_numbers.h"
+
+namespace lockstep::tools::reports {
+namespace {
+
+constexpr double kStragglerRatio = 1.05;
+constexpr double kStragglerSeconds = 1e-5;
+constexpr std::array kOwnPhases{StepPhase::Input, StepPhase::Forward, StepPhase::Backward, StepPhase::Update};
+
+double median_of(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+double per_step(const ReplicaTotals& replica, StepPhase phase) {
+  return replica.steps > 0 ? replica.phases[static_cast<size_t>(phase)] / static_cast<double>(replica.steps) : 0;
+}
+
+bool has_phases(const RunData& run) {
+  return std::any_of(run.replicas.begin(), run.replicas.end(),
+                     [](const auto& entry) { return entry.second.has_phases; });
+}
+
+std::optional<SlowestReplica> find_slowest(const RunData& run) {
+  if (!has_phases(run)) return std::nullopt;
+  std::vector<double> own;
+  const ReplicaTotals* slowest = nullptr;
+  for (const auto& [key, replica] : run.replicas) {
+    own.push_back(own_seconds(replica));
+    if (slowest == nullptr || own.back() > own_seconds(*slowest)) slowest = &replica;
+  }
+  SlowestReplica result{slowest->worker,
+                        slowest->replica,
+                        slowest->host,
+                        slowest->device,
+                        own_seconds(*slowest),
+                        median_of(own),
+                        "",
+                        0,
+                        false};
+  for (const StepPhase phase : kOwnPhases) {
+    std::vector<double> all;
+    for (const auto& [key, replica] : run.replicas) all.push_back(per_step(replica, phase));
+    const double more = per_step(*slowest, phase) - median_of(all);
+    if (more <= result.more) continue;
+    result.more = more;
+    result.phase = kPhaseNames[static_cast<size_t>(phase)];
+  }
+  // The median of two is between both: compare with the other one.
+  if (own.size() == 2) result.median = std::min(own[0], own[1]);
+  result.is_straggler =
+      result.seconds > result.median * kStragglerRatio && result.seconds - result.median > kStragglerSeconds;
+  return result;
+}
+
+std::string describe_slowest(const RunData& run, const RunFacts& facts) {
+  if (!has_phases(run)) return "The seconds of phases were not recorded, so replicas cannot be compared.";
+  if (run.replicas.size() == 1) return "One replica: there is nothing to compare.";
+  const SlowestReplica& slowest = *facts.slowest;
+  std::string name = "replica " + std::to_string(slowest.replica);
+  if (facts.workers > 1) name = "worker " + std::to_string(slowest.worker) + ", " + name;
+  const std::string place = slowest.host.empty() ? slowest.device : slowest.host + " " + slowest.device;
+  if (!place.empty()) name += " (" + place + ")";
+  if (!slowest.is_straggler) {
+    return "No replica is slow: the longest own work of a step, that of " + name + ", is " +
+           format_seconds(slowest.seconds) + ", and " + format_seconds(slowest.median) + " is the median.";
+  }
+  const double percent = slowest.median > 0 ? (slowest.seconds / slowest.median - 1) * 100 : 0;
+  std::string text = "Slowest: " + name + ". Its own work takes " + format_seconds(slowest.seconds) + " per step, " +
+                     format_number(percent, 2) + " % more than " +
+                     (run.replicas.size() == 2 ? "that of the other" : "the median") + " (" +
+                     format_seconds(slowest.median) + ")";
+  if (!slowest.phase.empty()) text += ", mostly in " + slowest.phase + " (" + format_seconds(slowest.more) + " more)";
+  if (facts.parts && (*facts.parts)[4] > 0) {
+    text += "; replicas wait " + format_seconds((*facts.parts)[4]) + " per step on average";
+  }
+  return text + ".";
+}
+
+/// Sets steps, epochs, time, throughput and the parts of a step.
+void sum_intervals(const RunData& run, RunFacts& facts) {
+  double seconds = 0;
+  double examples = 0;
+  int64_t steps = 0;
+  PhaseSeconds phases{};
+  double counted_seconds = 0;
+  int64_t counted_steps = 0;
+  for (const StepInterval& interval : run.intervals) {
+    seconds += interval.seconds;
+    examples += interval.examples;
+    steps += interval.steps;
+    facts.steps = std::max(facts.steps, interval.step);
+    facts.epochs = std::max(facts.epochs, interval.epoch);  // epochs that have ended before this one
+    if (interval.loss && !std::isfinite(*interval.loss) && !facts.bad_step) facts.bad_step = interval.step;
+    if (!interval.phases) continue;
+    for (size_t phase = 0; phase < phases.size(); ++phase) phases[phase] += (*interval.phases)[phase];
+    counted_seconds += interval.seconds;
+    counted_steps += interval.steps;
+  }
+  if (seconds > 0 && examples > 0) facts.examples_per_second = examples / seconds;
+  if (seconds > 0 && steps > 0) facts.step_seconds = seconds / static_cast<double>(steps);
+  if (counted_steps > 0) facts.parts = parts_of_step(phases, counted_seconds, counted_steps);
+}
+
+void sum_epochs(const RunData& run, RunFacts& facts) {
+  double seconds = 0;
+  double examples = 0;
+  for (const EpochRecord& epoch : run.epochs) {
+    seconds += epoch.seconds;
+    examples += epoch.examples;
+    facts.steps = std::max(facts.steps, epoch.step);
+    facts.epochs = std::max(facts.epochs, epoch.epoch + 1);
+    for (const auto& [name, value] : epoch.values) {
+      const bool is_loss = name == "loss" || name == "val_loss";
+      if (is_loss && !std::isfinite(value) && !facts.bad_step) facts.bad_step = epoch.step;
+    }
+  }
+  if (!facts.examples_per_second && seconds > 0 && examples > 0) facts.examples_per_second = examples / seconds;
+}
+
+template <typename Records>
+void widen(const Records& records, std::optional<double>& first, std::optional<double>& last) {
+  for (const auto& record : records) {
+    if (!record.time) continue;
+    first = std::min(first.value_or(*record.time), *record.time - record.seconds);
+    last = std::max(last.value_or(*record.time), *record.time);
+  }
+}
+
+void flatten(const std::string& name, const Json& value, std::vector<std::pair<std::string, std::string>>& out) {
+  if (value.is_object() && !value.empty()) {
+    for (const auto& [key, entry] : value.items()) flatten(name.empty() ? key : name + "." + key, entry, out);
+    return;
+  }
+  const bool is_list = value.is_array() && (name == "command" || name == "strategy.devices");
+  const char* between = name == "command" ? " " : ", ";
+  std::string text;
+  if (is_list) {
+    for (const Json& word : value) {
+      text += (text.empty() ? "" : between) + (word.is_string() ? word.get<std::string>() : word.dump());
+    }
+  } else if (value.is_string()) {
+    text = value.get<std::string>();
+  } else if (!value.is_null()) {
+    text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
+  out.emplace_back(valid_text(name), valid_text(text));
+}
+
+}  // namespace
+
+StepParts parts_of_step(const PhaseSeconds& phases, double seconds, int64_t steps) {
+  const auto at = [&](StepPhase phase) { return phases[static_cast<size_t>(phase)]; };
+  StepParts parts{at(StepPhase::Input),         at(StepPhase::Forward) + at(StepPhase::Backward),
+                  at(StepPhase::Communication), at(StepPhase::Update),
+                  at(StepPhase::Waiting),       at(StepPhase::Checkpoint) + at(StepPhase::Compile)};
+  double counted = 0;
+  for (const double part : parts) counted += part;
+  parts[5] += std::max(0.0, seconds - counted);
+  for (double& part : parts) part = steps > 0 ? part / static_cast<double>(steps) : 0;
+  return parts;
+}
+
+double own_seconds(const ReplicaTotals& replica) {
+  double seconds = 0;
+  for (const StepPhase phase : kOwnPhases) seconds += per_step(replica, phase);
+  return seconds;
+}
+
+RunFacts facts_of(const RunData& run) {
+  RunFacts facts;
+  sum_intervals(run, facts);
+  sum_epochs(run, facts);
+  std::optional<double> first;
+  std::optional<double> last;
+  widen(run.epochs, first, last);
+  widen(run.intervals, first, last);
+  if (first) facts.seconds = *last - *first;
+  std::set<int64_t> workers;
+  for (const auto& [key, replica] : run.replicas) {
+    workers.insert(replica.worker);
+    facts.peak_memory = std::max(facts.peak_memory, replica.peak_memory);
+  }
+  facts.workers = static_cast<int64_t>(workers.size());
+  facts.replicas = static_cast<int64_t>(run.replicas.size());
+  if (const auto strategy = run.identity.find("strategy"); strategy != run.identity.end() && strategy->is_object()) {
+    const auto count = [&](const char* key) { return number_of(strategy->value(key, Json())).value_or(0); };
+    if (facts.workers == 0) facts.workers = static_cast<int64_t>(count("workers"));
+    if (facts.replicas == 0) facts.replicas = static_cast<int64_t>(count("replicas"));
+  }
+  if (!run.epochs.empty()) facts.last = run.epochs.back().values;
+  if (facts.last.empty() && !run.intervals.empty() && run.intervals.back().loss) {
+    facts.last.emplace_back("loss", *run.intervals.back().loss);
+  }
+  facts.slowest = find_slowest(run);
+  facts.slowest_words = describe_slowest(run, facts);
+  return facts;
+}
+
+std::optional<double> last_value(const RunFacts& facts, const std::string& name) {
+  for (const auto& [key, value] : facts.last) {
+    if (key == name) return value;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::pair<std::string, std::string>> flat_identity(const RunData& run) {
+  std::vector<std::pair<std::string, std::string>> result;
+  flatten("", run.identity, result);
+  if (run.identity.empty()) result.clear();
+  return result;
+}
+
+std::vector<Difference> differences(const std::vector<RunData>& runs) {
+  static const std::set<std::string> kAlwaysDiffer{"name", "created", "started", "ended", "pid"};
+  std::vector<Difference> all;
+  std::map<std::string, size_t> places;
+  for (size_t index = 0; index < runs.size(); ++index) {
+    for (auto& [name, value] : flat_identity(runs[index])) {
+      if (kAlwaysDiffer.count(name) > 0) continue;
+      const auto [place, is_new] = places.emplace(name, all.size());
+      if (is_new) all.push_back({name, std::vector<std::string>(runs.size())});
+      all[place->second].values[index] = std::move(value);
+    }
+  }
+  std::vector<Difference> result;
+  for (Difference& entry : all) {
+    const bool same = std::all_of(entry.values.begin(), entry.values.end(),
+                                  [&](const std::string& value) { return value == entry.values.front(); });
+    if (!same) result.push_back(std::move(entry));
+  }
+  return result;
+}
+
+std::vector<std::string> notes_of(const RunData& run, const RunFacts& facts, double now) {
+  std::vector<std::string> notes;
+  const auto text = [&](const char* key) {
+    const auto found = run.identity.find(key);
+    return found != run.identity.end() && found->is_string() ? valid_text(found->get<std::string>()) : std::string();
+  };
+  if (run.state == "running") {
+    std::string note = "The run has not ended: this is its state when the report was written";
+    std::optional<double> first;
+    std::optional<double> last;
+    widen(run.epochs, first, last);
+    widen(run.intervals, first, last);
+    constexpr double kLongAgo = 600;
+    if (last && now - *last > kLongAgo) {
+      note += "; its last record is " + format_duration(now - *last) + " old, so the process may have been killed";
+    }
+    notes.push_back(note + ".");
+  } else if (run.state != "finished" && run.state != "unknown") {
+    notes.push_back("The run was not finished: " + run.state + (text("reason").empty() ? "" : ", " + text("reason")) +
+                    ".");
+  }
+  if (facts.bad_step) {
+    notes.push_back("The loss is not finite (NaN or infinite) at step " + std::to_string(*facts.bad_step) +
+                    "; a cross in the curve marks such steps.");
+  }
+  if (run.epochs.empty() && run.intervals.empty()) notes.emplace_back("The run has recorded no step and no epoch.");
+  for (const std::string& problem : run.problems) notes.push_back(problem + ".");
+  return notes;
+}
+
+}  // namespace lockstep::tools::reports
