@@ -101,7 +101,7 @@ expect 'trian is no subcommand; did you mean train?' "$lockstep" trian
 expect 'adam' "$lockstep" train --optimizer adan
 expect '--epochs must be an integer: value=x' "$lockstep" train --epochs x
 expect '--data is missing' "$lockstep" train --model mlp
-expect 'mlp, cnn, resnet and gpt' "$lockstep" train --model mpl --data "$digits"
+expect 'mlp, cnn, resnet, gpt or a file of TorchScript: model=mpl; did you mean mlp?' "$lockstep" train --model mpl --data "$digits"
 expect 'give --input-shape' "$lockstep" train --model resnet --data "$digits"
 expect 'did you mean label?' "$lockstep" train --model mlp --data "$digits" --target lable
 
