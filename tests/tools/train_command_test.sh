@@ -133,6 +133,25 @@ printf 'x,kind\n1,cat\n2,dog\n3,cat\n' >texts.csv
 "$lockstep" predict texts --data texts.csv -o texts_out.csv >log
 grep -qE '^(cat|dog),' texts_out.csv || fail "classes must have their names: $(cat texts_out.csv)"
 
+expect 'loss' "$lockstep" train --model mlp --data "$repository/tests/fixtures/numpy/pair.npz" --epochs 1 --folder arrays --quiet
+mkdir -p images/rows images/columns
+base64 -d >images/rows/1.png <<<iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAAAAADhZOFXAAAAEUlEQVR42mNggIH/UMBAlggA7IUf4SSviB4AAAAASUVORK5CYII=
+base64 -d >images/columns/1.png <<<iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAAAAADhZOFXAAAADklEQVR42mNg+A+FlDEAbBQf4alpY3AAAAAASUVORK5CYII=
+result=$("$lockstep" train --model resnet --hidden 4 --data images --epochs 30 --lr 0.01 --folder stripes --quiet --json)
+above 0.9 "$(number accuracy "$result")" "accuracy with two images"
+"$lockstep" export stripes -o stripes.pt >log
+"$lockstep" predict stripes.pt --data images -o stripes.csv >log
+[[ $(cut -d, -f1 stripes.csv | tr '\n' ' ') == "class columns rows " ]] || fail "images must have their classes: $(cat stripes.csv)"
+# The last one has another size.
+base64 -d >images/columns/2.png <<<iVBORw0KGgoAAAANSUhEUgAAAAwAAAAICAAAAADoj0EtAAAAD0lEQVR42mNg+I8EaccBAJ9HL9Edgfv+AAAAAElFTkSuQmCC
+expect 'scale them with --image-size 8x8' "$lockstep" train --model cnn --data images --epochs 1 --folder sizes --quiet
+"$lockstep" train --model cnn --data images --epochs 1 --image-size 6x6 --folder scaled --quiet >log
+if compgen -G "$repository/build/pjrt/*.so" >log; then
+  LOCKSTEP_XLA_CPU_DEVICES=2 "$lockstep" train --model mlp --data numbers.csv --epochs 2 --batch-size 4 --strategy tpu --folder tpu --quiet --json >tpu.json
+  "$lockstep" train --model mlp --data numbers.csv --epochs 2 --batch-size 4 --folder cpu --quiet --json >cpu.json
+  [[ $(printf '%.4f' "$(number loss "$(cat tpu.json)")") == "$(printf '%.4f' "$(number loss "$(cat cpu.json)")")" ]] || fail "tpu must give the loss of one_device: $(cat tpu.json) $(cat cpu.json)"
+fi
+
 # Completion and the manual page have all subcommands and flags.
 "$lockstep" completion bash >completion.bash
 bash -c '. ./completion.bash; COMP_WORDS=(lockstep train --opt); COMP_CWORD=2; _lockstep; [[ ${COMPREPLY[0]} == --optimizer ]]' || fail "bash must complete --optimizer"
