@@ -101,7 +101,7 @@ expect 'trian is no subcommand; did you mean train?' "$lockstep" trian
 expect 'adam' "$lockstep" train --optimizer adan
 expect '--epochs must be an integer: value=x' "$lockstep" train --epochs x
 expect '--data is missing' "$lockstep" train --model mlp
-expect 'mlp, cnn, resnet and gpt' "$lockstep" train --model mpl --data "$digits"
+expect 'mlp, cnn, resnet, gpt or a file of TorchScript: model=mpl; did you mean mlp?' "$lockstep" train --model mpl --data "$digits"
 expect 'give --input-shape' "$lockstep" train --model resnet --data "$digits"
 expect 'did you mean label?' "$lockstep" train --model mlp --data "$digits" --target lable
 
@@ -146,6 +146,24 @@ expect 'it does not fit' "$lockstep" estimate --model mlp --hidden 1000 --batch-
 expect '[estimate] a TorchScript model needs --input-shape' "$lockstep" estimate --model gpt.pt
 expect '[estimate] cnn learns images' "$lockstep" estimate --model cnn --input-shape 64
 expect '[estimate_memory] one_device has one replica: replicas=2' "$lockstep" estimate --model mlp --strategy one_device --replicas 2
+expect 'loss' "$lockstep" train --model mlp --data "$repository/tests/fixtures/numpy/pair.npz" --epochs 1 --folder arrays --quiet
+mkdir -p images/rows images/columns
+base64 -d >images/rows/1.png <<<iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAAAAADhZOFXAAAAEUlEQVR42mNggIH/UMBAlggA7IUf4SSviB4AAAAASUVORK5CYII=
+base64 -d >images/columns/1.png <<<iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAAAAADhZOFXAAAADklEQVR42mNg+A+FlDEAbBQf4alpY3AAAAAASUVORK5CYII=
+result=$("$lockstep" train --model resnet --hidden 4 --data images --epochs 30 --lr 0.01 --folder stripes --quiet --json)
+above 0.9 "$(number accuracy "$result")" "accuracy with two images"
+"$lockstep" export stripes -o stripes.pt >log
+"$lockstep" predict stripes.pt --data images -o stripes.csv >log
+[[ $(cut -d, -f1 stripes.csv | tr '\n' ' ') == "class columns rows " ]] || fail "images must have their classes: $(cat stripes.csv)"
+# The last one has another size.
+base64 -d >images/columns/2.png <<<iVBORw0KGgoAAAANSUhEUgAAAAwAAAAICAAAAADoj0EtAAAAD0lEQVR42mNg+I8EaccBAJ9HL9Edgfv+AAAAAElFTkSuQmCC
+expect 'scale them with --image-size 8x8' "$lockstep" train --model cnn --data images --epochs 1 --folder sizes --quiet
+"$lockstep" train --model cnn --data images --epochs 1 --image-size 6x6 --folder scaled --quiet >log
+if compgen -G "$repository/build/pjrt/*.so" >log; then
+  LOCKSTEP_XLA_CPU_DEVICES=2 "$lockstep" train --model mlp --data numbers.csv --epochs 2 --batch-size 4 --strategy tpu --folder tpu --quiet --json >tpu.json
+  "$lockstep" train --model mlp --data numbers.csv --epochs 2 --batch-size 4 --folder cpu --quiet --json >cpu.json
+  [[ $(printf '%.4f' "$(number loss "$(cat tpu.json)")") == "$(printf '%.4f' "$(number loss "$(cat cpu.json)")")" ]] || fail "tpu must give the loss of one_device: $(cat tpu.json) $(cat cpu.json)"
+fi
 
 # Completion and the manual page have all subcommands and flags.
 "$lockstep" completion bash >completion.bash

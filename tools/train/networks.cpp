@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <iomanip>
+#include <limits>
 #include <numeric>
 #include <sstream>
 
@@ -21,6 +23,13 @@ namespace lockstep::tools {
 namespace {
 
 namespace layers = torch::nn;
+
+/// All digits of a number.
+std::string exact(double number) {
+  std::ostringstream text;
+  text << std::setprecision(std::numeric_limits<double>::max_digits10) << number;
+  return text.str();
+}
 
 // Statements of TorchScript. `p` names the module with the parameters.
 std::string script_linear(const std::string& p) {
@@ -212,7 +221,7 @@ class CharacterGpt final : public Network {
       };
       text += script_layer_norm("y", "x", p + ".attention_norm", width_) + linear(".queries_keys_values") +
               c10::str("    z = y.view([rows, n, 3, ", heads_, ", ", part, "]).permute([2, 0, 3, 1, 4])\n",
-                       "    y = torch.matmul(z[0], z[1].transpose(2, 3)) / ", std::sqrt(static_cast<double>(part)),
+                       "    y = torch.matmul(z[0], z[1].transpose(2, 3)) / ", exact(std::sqrt(static_cast<double>(part))),
                        "\n    y = torch.softmax(y.masked_fill(later, float(\"-inf\")), 3)\n",
                        "    y = torch.matmul(y, z[2]).transpose(1, 2).reshape([rows, n, ", width_, "])\n") +
               linear(".output") + "    x = x + y\n" + script_layer_norm("y", "x", p + ".perceptron_norm", width_) +
@@ -237,8 +246,9 @@ class CharacterGpt final : public Network {
 bool is_script_file(const std::string& model) {
   static const std::vector<std::string> models{"mlp", "cnn", "resnet", "gpt"};
   if (std::find(models.begin(), models.end(), model) != models.end()) return false;
-  LOCKSTEP_CHECK_VALUE(std::filesystem::is_regular_file(model), "[train] the model must be ", enumeration(models),
-                       ", or a file of TorchScript: model=", model, did_you_mean(model, models));
+  LOCKSTEP_CHECK_VALUE(std::filesystem::is_regular_file(model), "[train] the model must be ",
+                       enumeration({"mlp", "cnn", "resnet", "gpt", "a file of TorchScript"}, "or"), ": model=", model,
+                       did_you_mean(model, models));
   return true;
 }
 
@@ -290,7 +300,7 @@ torch::Tensor ScaledNetwork::forward(const torch::Tensor& x) {
 }
 
 std::string ScaledNetwork::script(const std::string& self) const {
-  return "    x = (x.to(torch.float32) - " + self + ".shift) * " + self + ".scale\n" + body_->script(self + ".body");
+  return "    x = (x.type_as(" + self + ".shift) - " + self + ".shift) * " + self + ".scale\n" + body_->script(self + ".body");
 }
 
 }  // namespace lockstep::tools

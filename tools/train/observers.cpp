@@ -4,8 +4,7 @@
 
 namespace lockstep::tools {
 
-std::vector<std::shared_ptr<Callback>> make_observers(const TrainPlan& /*plan*/, const std::string& folder,
-                                                      const std::vector<std::string>& /*command*/) {
+std::vector<std::shared_ptr<Callback>> make_observers(const TrainPlan& /*plan*/, const std::string& folder) {
   return {callbacks::json_log(folder + "/metrics.jsonl"), callbacks::csv_log(folder + "/metrics.csv")};
 }
 

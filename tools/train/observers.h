@@ -9,8 +9,7 @@
 
 namespace lockstep::tools {
 
-/// What is written to the run folder while a training goes on, beside its checkpoints. `command` is the command line.
-std::vector<std::shared_ptr<Callback>> make_observers(const TrainPlan& plan, const std::string& folder,
-                                                      const std::vector<std::string>& command);
+/// What is written to the run folder while a training goes on, beside its checkpoints.
+std::vector<std::shared_ptr<Callback>> make_observers(const TrainPlan& plan, const std::string& folder);
 
 }  // namespace lockstep::tools

@@ -16,7 +16,9 @@ torch::jit::Module script_tensors(torch::nn::Module& ours,
   torch::jit::Module script(c10::QualifiedName("__torch__.lockstep.Part"), compilation, /*shouldMangle=*/true);
   script.register_attribute("training", c10::BoolType::get(), false);
   for (const auto& item : ours.named_parameters(false)) {
-    script.register_parameter(item.key(), item.value().detach().cpu().clone(), false);
+    const torch::Tensor& parameter = item.value();
+    script.register_parameter(item.key(), parameter.detach().cpu().clone().set_requires_grad(parameter.requires_grad()),
+                              /*is_buffer=*/false);
   }
   for (const auto& item : ours.named_buffers(false)) script.register_buffer(item.key(), item.value().cpu().clone());
   for (const auto& item : ours.named_children()) {

@@ -97,7 +97,7 @@ void add_train(CLI::App& app) {
   command->add_flag("--dry-run", state->request.dry_run, "Print the resolved plan and start nothing");
   command->add_flag("--quiet", state->request.quiet, "Print no progress");
   command->add_flag("--json", state->json, "Print the result as one JSON object");
-  command->callback([state, &app] {
+  command->callback([state] {
     state->request.flags = state->flags.given();
     if (state->json) state->request.style = ReportStyle::Json;
     const int status = run_training(state->request);

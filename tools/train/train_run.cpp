@@ -168,6 +168,15 @@ void begin_folder(const std::string& folder, const TrainPlan& plan, bool resume)
   write_text(plan_path(folder), plan.to_json().dump(2) + "\n");
 }
 
+/// All workers call it: others may have a part of the values.
+State whole_tensors(const State& state) {
+  State whole;
+  for (const auto& [name, value] : state) {
+    if (const auto* tensor = std::get_if<StateTensor>(&value)) whole.set(name, tensor->read());
+  }
+  return whole;
+}
+
 const char* name_of(History::End end) {
   switch (end) {
     case History::End::Finished:
@@ -221,7 +230,11 @@ int run_training(const TrainRequest& request) {
   torch::manual_seed(static_cast<uint64_t>(settings.integer("seed")));
   const auto scope = strategy.scope();
   const Module<Network> model = make_replicated_model(plan);
-  auto callbacks = make_observers(plan, folder, request.command);
+  const auto parameters = model->parameters();
+  LOCKSTEP_CHECK_VALUE(std::any_of(parameters.begin(), parameters.end(), [](const auto& p) { return p.requires_grad(); }),
+                       "[train] the model has no parameters that can be trained: model=", settings.text("model"),
+                       "; save it in Python with requires_grad_()");
+  auto callbacks = make_observers(plan, folder);
   if (const auto patience = settings.find_integer("patience")) {
     LOCKSTEP_CHECK_VALUE(data.validation.has_value(), "[train] --patience needs --validation");
     callbacks.push_back(callbacks::early_stopping({.patience = *patience}));
@@ -240,7 +253,7 @@ int run_training(const TrainRequest& request) {
       batches_of(data.training, batch_size, std::min(settings.integer("shuffle"), plan.examples)), options);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
 
-  const State weights = trainer->model_state();
+  const State weights = whole_tensors(trainer->model_state());
   if (trainer->is_chief()) {
     save_safetensors(weights, weights_path(folder));
     Json result = summary(history, plan, *trainer, seconds.count(), static_cast<int64_t>(history.epochs.size()));

@@ -18,8 +18,6 @@ struct TrainRequest {
   bool dry_run = false;
   bool quiet = false;
   ReportStyle style = ReportStyle::Text;
-  /// The command line.
-  std::vector<std::string> command = {};
 };
 
 /// Trains; returns the exit status.
