@@ -2,7 +2,9 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
+#include <memory>
 #include <stdexcept>
 #include <stdlib.h>
 #include <string>
@@ -13,7 +15,9 @@
 #include <torch/data/dataloader.h>
 #include <torch/data/datasets/base.h>
 #include <torch/data/datasets/map.h>
+#include <torch/data/datasets/mnist.h>
 #include <torch/data/transforms/stack.h>
+#include <torch/data/transforms/tensor.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -21,13 +25,17 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/optim/adagrad.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 #include <torch/serialize.h>
 
+#include "lockstep/data/formats/image/image.h"
 #include "lockstep/lockstep.h"
+#include "tests/xla/plugin.h"
 
 // Blocks make values to show how, not to use them.
+#pragma GCC diagnostic ignored "-Wunused-value"
 #pragma GCC diagnostic ignored "-Wunused-variable"
 #pragma GCC diagnostic ignored "-Wunused-but-set-variable"
 
@@ -73,6 +81,26 @@ class DocsAlone : public ::testing::Test {
   }
   static torch::Tensor classes_of(const torch::Tensor& x) { return x.slice(1, 0, 3).argmax(1); }
 
+  /// 20 records with an image of 784 bytes and a label.
+  static void write_digits(const std::string& path) {
+    data::RecordWriter writer(path);
+    for (int64_t label = 0; label < 20; ++label) {
+      writer.write(data::ExampleBuilder().set("image", std::string(784, '7')).set("label", label % 10).serialize());
+    }
+    writer.close();
+  }
+  /// Two classes with two pictures each.
+  static void write_image_folder(const std::string& folder) {
+    const data::Bytes picture = data::encode_png(torch::full({240, 256, 3}, 9, torch::kUInt8));
+    for (const char* name : {"cat", "dog"}) {
+      const auto of_class = std::filesystem::path(folder) / name;
+      std::filesystem::create_directories(of_class);
+      for (const char* file : {"1.png", "2.png"}) {
+        std::ofstream(of_class / file, std::ios::binary).write(picture.data(), static_cast<int64_t>(picture.size()));
+      }
+    }
+  }
+
   torch::Tensor images = rows_of(200);
   torch::Tensor labels = classes_of(images);
   torch::Tensor test_images = rows_of(50);
@@ -91,6 +119,14 @@ class Docs : public DocsAlone {
   Module<Net> model = module<Net>();
   Optimizer<torch::optim::Adam> adam = optimizer<torch::optim::Adam>(model, 1e-2);
   Optimizer<torch::optim::SGD> sgd = optimizer<torch::optim::SGD>(model, 0.1);
+};
+
+/// For strategies on the devices of a plugin; skipped without one.
+class DocsTpu : public DocsAlone {
+ protected:
+  void SetUp() override { LOCKSTEP_NEEDS_PLUGIN(); }
+
+  std::shared_ptr<TPUClusterResolver> resolver = std::make_shared<TPUClusterResolver>(TPUOptions{.tpu = "local"});
 };
 
 }  // namespace lockstep::tests
