@@ -18,9 +18,9 @@ set(lockstep_standard_headers
   <optional> <span> <sstream> <string> <string_view> <thread> <tuple> <utility> <variant> <vector>)
 
 # Precompiled headers: one for the library with ATen, one for the tests with GoogleTest and the parts of LibTorch that most of
-# them need. None has all of LibTorch: <torch/torch.h> leaves templates of torch::nn to be instantiated at the end of every
-# unit, 3 s even of an empty file. Files include the narrow LibTorch headers that they need. Programs have none: one costs more
-# than their few units save.
+# them need, one for the examples with all of LibTorch. The others have only parts: <torch/torch.h> leaves templates of
+# torch::nn to be instantiated at the end of every unit, 3 s even of an empty file. Files include the narrow LibTorch headers
+# that they need. Other programs have none: one costs more than their few units save.
 #
 #   lockstep_precompile(TARGET SET header...)
 # Targets with one SET share one precompiled header, so they need the same flags. The library's is its own.
@@ -40,7 +40,10 @@ function(lockstep_precompile target set)
     lockstep_flags(${owner})
     target_compile_options(${owner} PRIVATE $<$<CONFIG:Release>:$<TARGET_PROPERTY:${target},LOCKSTEP_OPTIMISATION>>
                            $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
-    target_link_libraries(${owner} PRIVATE torch GTest::gtest GTest::gmock)
+    target_link_libraries(${owner} PRIVATE torch)
+    if(set STREQUAL "test")
+      target_link_libraries(${owner} PRIVATE GTest::gtest GTest::gmock)
+    endif()
     target_precompile_headers(${owner} PRIVATE ${ARGN} ${lockstep_standard_headers})
   endif()
   target_precompile_headers(${target} REUSE_FROM ${owner})

@@ -5,7 +5,8 @@
 //   build/release/bin/resume FOLDER --kill 150   kills itself (SIGKILL) after 150 steps of this process
 //   build/release/bin/lockstep run -n 2 --restarts 3 -- build/release/bin/resume FOLDER --workers
 //
-// SIGTERM, the notice of preemption: the program saves and returns 75.
+// Prints the step that it begins with, and at the end the sum of all parameters. SIGTERM, the notice of preemption: the
+// program saves and returns 75.
 
 #include <csignal>
 #include <cstdlib>

@@ -3,7 +3,8 @@
 //   build/release/bin/lockstep run -n 2:3 --restarts 9 -- build/release/bin/elastic FOLDER
 //   kill -9 PID          in another terminal, of a worker that the program prints
 //
-// Without a launcher it trains in one process.
+// Each worker prints its place whenever workers are lost or join, and the first one prints the loss. Without a launcher
+// it trains in one process.
 
 #include <chrono>
 #include <exception>

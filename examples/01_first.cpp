@@ -1,4 +1,8 @@
 // The program of README.md, word for word: two replicas train one layer on random numbers.
+//
+//   build/release/bin/first          writes checkpoints to run1; started again after it was killed, it goes on there
+//
+// Prints the loss of each step.
 
 #include <iostream>
 #include <lockstep/lockstep.h>
