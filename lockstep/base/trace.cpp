@@ -31,7 +31,10 @@ ReplicaCounters& Lane::own_counters() {
   return *counters;
 }
 
-int64_t Lane::step() { return own_counters().steps.load(std::memory_order_relaxed) + 1; }
+int64_t Lane::step() {
+  if (fixed_step != 0) return fixed_step;
+  return own_counters().steps.load(std::memory_order_relaxed) + 1;
+}
 
 void Lane::add(Phase phase, int64_t time) {
   if (time <= 0) return;

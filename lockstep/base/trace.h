@@ -110,8 +110,8 @@ class LOCKSTEP_API PhaseCounting {
 };
 
 /// Returns the times of the local replicas, by their number. What a thread that is no replica does between two runs,
-/// such as getting the next batch, counts for all of them: they wait for it. What it does during a run does not count. A
-/// span counts when it has ended.
+/// such as getting the next batch, counts for all of them: they wait for it. What it does during a run does not count.
+/// A span counts when it has ended.
 LOCKSTEP_API std::vector<PhaseTimes> phase_times();
 
 }  // namespace lockstep::trace

@@ -69,6 +69,8 @@ struct Lane {
   int counters_local = -1;
   BackgroundWaits* waits = nullptr;
 
+  /// See StepScope; 0 for none.
+  int64_t fixed_step = 0;
   Span* top = nullptr;
   /// Time up to here has been counted.
   int64_t counted_until = 0;

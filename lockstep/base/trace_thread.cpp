@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <deque>
+#include <utility>
 
 #include "lockstep/base/trace_lane.h"
+#include "lockstep/base/trace_step.h"
 
 namespace lockstep::trace {
 namespace detail {
@@ -95,6 +97,10 @@ void count_step() { detail::this_lane().own_counters().steps.fetch_add(1, std::m
 void count_replayed_steps(int num_replicas, int64_t steps) {
   for (int r = 0; r < num_replicas; ++r) detail::counters_of(r).steps.fetch_add(steps, std::memory_order_relaxed);
 }
+
+StepScope::StepScope(int64_t step) : outer_(std::exchange(detail::this_lane().fixed_step, step)) {}
+
+StepScope::~StepScope() { detail::this_lane().fixed_step = outer_; }
 
 ReplicaScope::ReplicaScope(int local, int global) {
   Lane& lane = detail::this_lane();

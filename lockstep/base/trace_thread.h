@@ -15,8 +15,8 @@ namespace lockstep::trace {
 /// Makes `phase_times` return at least so many replicas.
 LOCKSTEP_API void note_replicas(int count);
 
-/// Where spans measure: gives all local replicas the number of steps of replica 0, which takes part in every run. Called
-/// before the replicas of a run start.
+/// Where spans measure: gives all local replicas the number of steps of replica 0, which takes part in every run.
+/// Called before the replicas of a run start.
 LOCKSTEP_API void align_steps(int num_replicas);
 
 /// The calling thread runs the function of a local replica during its lifetime: `Phase::Forward` where no other span is

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/job/channel.h"
+#include "lockstep/comm/job/clock_offset.h"
 #include "lockstep/comm/job/join.h"
 #include "tests/comm/job_members.h"
 
@@ -77,6 +78,17 @@ TEST(JobTest, AValueIsSeenByAllAndSetOnce) {
   EXPECT_THAT(error_of<c10::ValueError>([&] { jobs[2]->set("key", "other"); }),
               HasSubstr("[Job::set] a key is set once: key=\"key\""));
   EXPECT_EQ(jobs[0]->get("key", kPatience), bytes);
+}
+
+TEST(JobTest, TheClockOfTheFirstWorkerIsMeasured) {
+  const auto jobs = join_all(options_for(2));
+  // One machine has one clock.
+  EXPECT_EQ(clock_offset(*jobs[1]), 0);
+  EXPECT_EQ(measured_clock_offset(*jobs[0]), 0);
+  const int64_t measured = measured_clock_offset(*jobs[1]);
+  EXPECT_NE(measured, 0);
+  EXPECT_LT(std::abs(measured), 50'000'000);
+  EXPECT_EQ(jobs[1]->failure(), nullptr);
 }
 
 TEST(JobTest, LargeValuesArrive) {

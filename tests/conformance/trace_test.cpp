@@ -83,15 +83,15 @@ TEST_P(TraceConformanceTest, PhasesOfAStepAreItsTime) {
   const trace::PhaseCounting counting;
   training.step();
   double best = 0;
-  // Other programs may take the cores away between two phases.
-  for (int attempt = 0; attempt < 5 && best < 0.8; ++attempt) {
+  // Other programs may take the cores away between two phases. All workers make as many steps.
+  for (int attempt = 0; attempt < 4; ++attempt) {
     const auto before = trace::phase_times();
     const auto begin = std::chrono::steady_clock::now();
     constexpr int kSteps = 3;
     for (int i = 0; i < kSteps; ++i) training.step(std::chrono::milliseconds(5));
     const double wall = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     const auto after = trace::phase_times();
-    best = 1;
+    double share = 1;
     for (int replica = 0; replica < GetParam().local; ++replica) {
       const auto r = static_cast<size_t>(replica);
       EXPECT_EQ(after[r].steps - before[r].steps, kSteps);
@@ -100,8 +100,9 @@ TEST_P(TraceConformanceTest, PhasesOfAStepAreItsTime) {
       EXPECT_GT(after[r][Phase::Update], before[r][Phase::Update]);
       const double counted = sum(after[r]) - sum(before[r]);
       EXPECT_LE(counted, wall);
-      best = std::min(best, counted / wall);
+      share = std::min(share, counted / wall);
     }
+    best = std::max(best, share);
   }
   EXPECT_GE(best, 0.8);
 }

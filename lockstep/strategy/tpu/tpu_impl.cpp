@@ -3,6 +3,8 @@
 #include <optional>
 
 #include "lockstep/comm/diagnostics/dump.h"
+#include "lockstep/base/trace_step.h"
+#include "lockstep/base/trace_thread.h"
 #include "lockstep/strategy/context_frame.h"
 #include "lockstep/strategy/run_options.h"
 #include "lockstep/strategy/run_replicas.h"
@@ -69,6 +71,7 @@ void TPUImpl::before_merge(int replica) { xla::execute_pending(*xla_devices_.dev
 void TPUImpl::call_for_each_replica(c10::function_ref<void(int)> body) {
   const std::lock_guard<std::recursive_mutex> turn(tpu_run_mutex());
   std::unique_ptr<xla::ReplicaRun> run = xla_devices_.begin(settings_of(take_run_options()));
+  const int64_t step = trace::num_steps(0) + 1;
   std::optional<xla::RunThread> of_run(std::in_place, run->id());
   const auto end_run = [&] {
     run.reset();
@@ -81,6 +84,7 @@ void TPUImpl::call_for_each_replica(c10::function_ref<void(int)> body) {
       const xla::InUserFunction function;
       body(replica);
     });
+    const trace::StepScope of_step(step);  // the program computes what the functions have recorded
     run->finish();
   } catch (const std::exception& error) {
     end_run();
