@@ -116,10 +116,10 @@ TEST(LauncherTest, ASlowWorkerIsNamed) {
   for_engines([&](const std::string& engine) {
     Launch launch({"LOCKSTEP_ENGINE=" + engine, "LOCKSTEP_STRAGGLER_FACTOR=1.5:2"},
                   {program("lockstep"), "run", "-n", "3", "--"},
-                  {"--victim", "2", "--fault", "lag", "--when", "inside", "--pause", "0.05"});
+                  {"--victim", "2", "--fault", "lag", "--when", "inside", "--pause", "0.1"});
     launch.wait_for(3, "trains");
     const std::string job = std::to_string(launch.id());
-    for (const double deadline = now() + kPatience; launch.output().find("times as long as") == std::string::npos;) {
+    for (const double deadline = now() + kPatience; launch.output().find("] worker 2 (") == std::string::npos;) {
       ASSERT_LT(now(), deadline) << launch.output();
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
