@@ -99,8 +99,11 @@ void check_step(const EstimatedStep& step, int64_t rows) {
                        step.parameters.size());
 }
 
-/// The memory of the step of `count` replicas on CPUs of one machine, which update parameters in small parts.
-int64_t cpu_steps(const StepMemory& step, int64_t count) { return count * std::max(step.passes, step.gradients); }
+/// The memory of the step of `count` replicas on CPUs of one machine. Several update parameters in small parts, one
+/// replica updates whole parameters.
+int64_t cpu_steps(const StepMemory& step, int64_t count) {
+  return count * std::max(step.passes, count == 1 ? step.update : step.gradients);
+}
 
 PlaceMemory on_each_device(const StepMemory& step) {
   return {.name = "each device",

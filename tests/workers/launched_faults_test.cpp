@@ -116,10 +116,10 @@ TEST(LauncherTest, ASlowWorkerIsNamed) {
   for_engines([&](const std::string& engine) {
     Launch launch({"LOCKSTEP_ENGINE=" + engine, "LOCKSTEP_STRAGGLER_FACTOR=1.5:2"},
                   {program("lockstep"), "run", "-n", "3", "--"},
-                  {"--victim", "2", "--fault", "lag", "--when", "inside", "--pause", "0.05"});
+                  {"--victim", "2", "--fault", "lag", "--when", "inside", "--pause", "0.1"});
     launch.wait_for(3, "trains");
     const std::string job = std::to_string(launch.id());
-    for (const double deadline = now() + kPatience; launch.output().find("times as long as") == std::string::npos;) {
+    for (const double deadline = now() + kPatience; launch.output().find("] worker 2 (") == std::string::npos;) {
       ASSERT_LT(now(), deadline) << launch.output();
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
@@ -138,7 +138,6 @@ TEST(LauncherTest, ASlowWorkerIsNamed) {
       EXPECT_GT(worker["rate"].get<double>(), 0) << worker;
       EXPECT_GT(worker["runs"].get<int64_t>(), 10) << worker;
     }
-    EXPECT_THAT(answer["workers"][2]["where"].get<std::string>(), HasSubstr("computes")) << answer;
     EXPECT_GT(answer["workers"][2]["busy"].get<double>(), answer["workers"][0]["busy"].get<double>()) << answer;
 
     // The steps end where one is stopped; the others are found in the collective in which they wait for it.

@@ -161,13 +161,13 @@ void print_estimate(const EstimateRequest& request, const MemoryEstimate& estima
   row("optimizer state", step.optimizer_state);
   row("input", step.input);
   row("activations", step.activations);
-  row("most of the last four but state", step.passes);
+  row("forward and backward, at most", step.passes);
   for (const PlaceMemory& place : estimate.places) {
     out << place.name << ":\n";
     row("parameters", place.parameters);
     if (place.buffers > 0) row("buffers", place.buffers);
     row("optimizer state", place.optimizer_state);
-    row("steps, at their largest", place.step);
+    row("steps, at most", place.step);
     row("all", place.total());
   }
   out << estimate.verdict() << '\n';
