@@ -174,7 +174,9 @@ class Drawing {
   classOf(series) {
     const behind = series.role === 'interval' && this.chart.series.some((other) => other.role !== 'interval');
     const colour = this.colourOf(series);
-    return `c${colour} d${colour}${behind ? ' faint' : ''}`;
+    // From the ninth run on, colours return with other dashes.
+    const dashes = this.view.numRuns === 1 ? colour : (series.run + Math.floor(series.run / 8)) % 8;
+    return `c${colour} d${dashes}${behind ? ' faint' : ''}`;
   }
 
   colourOf(series) { return this.view.numRuns === 1 ? (series.role === 'validation' ? 1 : 0) : series.run % 8; }
@@ -241,9 +243,13 @@ class Drawing {
       last.set(series.run, {role: series.role, x: this.x(series[this.view.axis][index]), y: this.y(series.y[index]), series});
     }
     const ends = [...last.values()].sort((a, b) => a.y - b.y);
-    for (let index = 1; index < ends.length; ++index) ends[index].y = Math.max(ends[index].y, ends[index - 1].y + 11);
-    for (let index = ends.length - 1, limit = this.box.bottom; index >= 0; --index, limit -= 11) {
-      ends[index].y = Math.min(ends[index].y, limit);
+    ends.forEach((end, index) => {
+      const near = ends.slice(0, index).filter((other) => Math.abs(other.x - end.x) < 16);
+      for (const other of near) if (Math.abs(other.y - end.y) < 11) end.y = other.y + 11;
+    });
+    for (let index = ends.length - 1; index >= 0; --index) {
+      const below = ends.slice(index + 1).filter((other) => Math.abs(other.x - ends[index].x) < 16).map((other) => other.y - 11);
+      ends[index].y = Math.min(ends[index].y, this.box.bottom, ...below);
     }
     const texts = ends.map((end) => `<text x="${(end.x + 6).toFixed(1)}" y="${(end.y + 4).toFixed(1)}" ` +
                                     `style="fill:var(--c${end.series.run % 8})">${keys[end.series.run]}</text>`);

@@ -174,12 +174,14 @@ std::string draw_stack(const Chart& chart, const Scale& x, const Scale& y) {
 
 }  // namespace
 
+size_t dashes_of_run(size_t run) { return (run + run / 8) % 8; }
+
 std::string series_class(const Chart& chart, const ChartSeries& series, size_t num_runs) {
   const bool is_behind = series.role == "interval" && std::any_of(chart.series.begin(), chart.series.end(),
                                                                   [](const auto& s) { return s.role != "interval"; });
   const size_t colour = num_runs == 1 ? (series.role == "validation" ? 1 : 0) : series.run % 8;
-  const std::string number = std::to_string(colour);
-  return "c" + number + " d" + number + (is_behind ? " faint" : "");
+  const size_t dashes = num_runs == 1 ? colour : dashes_of_run(series.run);
+  return "c" + std::to_string(colour) + " d" + std::to_string(dashes) + (is_behind ? " faint" : "");
 }
 
 std::vector<double> axis_ticks(double low, double high, int count, Chart::Unit unit) {
