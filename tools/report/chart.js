@@ -113,7 +113,7 @@ class Drawing {
     for (const entry of series) {
       for (const value of entry[view.axis]) widen(xs, value);
       if (chart.kind === 'stack') continue;
-      for (const value of entry.y) if (typeof value === 'number' && (!view.log || value > 0)) widen(ys, value);
+      for (const value of entry.y) if (this.canDraw(value)) widen(ys, value);
     }
     if (chart.kind === 'stack') {
       ys = [0, Math.max(...series[0].y.map((_, index) => series.reduce((sum, entry) => sum + entry.y[index], 0)))];
@@ -165,7 +165,8 @@ class Drawing {
     return this.box.bottom - part * (this.box.bottom - this.box.top);
   }
 
-  canDraw(value) { return typeof value === 'number' && (!this.view.log || value > 0); }
+  // Differences of larger numbers are not finite.
+  canDraw(value) { return typeof value === 'number' && Math.abs(value) <= 1e300 && (!this.view.log || value > 0); }
 
   valueAt(pixel) {
     return this.xs[0] + (pixel - this.box.left) / (this.box.right - this.box.left) * (this.xs[1] - this.xs[0]);
@@ -203,7 +204,7 @@ class Drawing {
     series.y.forEach((value, index) => {
       const x = this.x(series[this.view.axis][index]).toFixed(1);
       if (!this.canDraw(value)) {
-        if (typeof value === 'string') crosses += `M${x - 3} ${this.box.top - 3}l6 6m0 -6l-6 6`;
+        if (!this.view.log || typeof value === 'string') crosses += `M${x - 3} ${this.box.top - 3}l6 6m0 -6l-6 6`;
         down = false;
         return;
       }
