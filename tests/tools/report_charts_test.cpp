@@ -90,8 +90,8 @@ TEST(ReportCharts, ChartsWithoutPointsAreLeftOut) {
 }
 
 TEST(ReportCharts, PicturesOfOddValuesHaveOnlyNumbers) {
-  for (const auto& values :
-       std::vector<std::vector<double>>{{kNaN}, {5}, {0, 0}, {1e300, -1e300}, {kNaN, 1, kNaN}, {1e17, 1e17 + 16}}) {
+  for (const auto& values : std::vector<std::vector<double>>{
+           {kNaN}, {5}, {0, 0}, {1.7e308, -1.7e308, 1e300, -1e300}, {kNaN, 1, kNaN}, {1e17, 1e17 + 16}}) {
     Chart chart{"x", "X <", "curves", Chart::Kind::Lines, Chart::Unit::Plain, false, {{0, "train", {}, values}}};
     for (size_t index = 0; index < values.size(); ++index) chart.series[0].x.step.push_back(static_cast<double>(index));
     const std::string svg = draw_chart(chart, step_range({chart}), 1);

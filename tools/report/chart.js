@@ -113,7 +113,7 @@ class Drawing {
     for (const entry of series) {
       for (const value of entry[view.axis]) widen(xs, value);
       if (chart.kind === 'stack') continue;
-      for (const value of entry.y) if (typeof value === 'number' && (!view.log || value > 0)) widen(ys, value);
+      for (const value of entry.y) if (this.canDraw(value)) widen(ys, value);
     }
     if (chart.kind === 'stack') {
       ys = [0, Math.max(...series[0].y.map((_, index) => series.reduce((sum, entry) => sum + entry.y[index], 0)))];
@@ -165,7 +165,8 @@ class Drawing {
     return this.box.bottom - part * (this.box.bottom - this.box.top);
   }
 
-  canDraw(value) { return typeof value === 'number' && (!this.view.log || value > 0); }
+  // Differences of larger numbers are not finite.
+  canDraw(value) { return typeof value === 'number' && Math.abs(value) <= 1e300 && (!this.view.log || value > 0); }
 
   valueAt(pixel) {
     return this.xs[0] + (pixel - this.box.left) / (this.box.right - this.box.left) * (this.xs[1] - this.xs[0]);
@@ -174,7 +175,9 @@ class Drawing {
   classOf(series) {
     const behind = series.role === 'interval' && this.chart.series.some((other) => other.role !== 'interval');
     const colour = this.colourOf(series);
-    return `c${colour} d${colour}${behind ? ' faint' : ''}`;
+    // From the ninth run on, colours return with other dashes.
+    const dashes = this.view.numRuns === 1 ? colour : (series.run + Math.floor(series.run / 8)) % 8;
+    return `c${colour} d${dashes}${behind ? ' faint' : ''}`;
   }
 
   colourOf(series) { return this.view.numRuns === 1 ? (series.role === 'validation' ? 1 : 0) : series.run % 8; }
@@ -201,7 +204,7 @@ class Drawing {
     series.y.forEach((value, index) => {
       const x = this.x(series[this.view.axis][index]).toFixed(1);
       if (!this.canDraw(value)) {
-        if (typeof value === 'string') crosses += `M${x - 3} ${this.box.top - 3}l6 6m0 -6l-6 6`;
+        if (!this.view.log || typeof value === 'string') crosses += `M${x - 3} ${this.box.top - 3}l6 6m0 -6l-6 6`;
         down = false;
         return;
       }
@@ -241,9 +244,13 @@ class Drawing {
       last.set(series.run, {role: series.role, x: this.x(series[this.view.axis][index]), y: this.y(series.y[index]), series});
     }
     const ends = [...last.values()].sort((a, b) => a.y - b.y);
-    for (let index = 1; index < ends.length; ++index) ends[index].y = Math.max(ends[index].y, ends[index - 1].y + 11);
-    for (let index = ends.length - 1, limit = this.box.bottom; index >= 0; --index, limit -= 11) {
-      ends[index].y = Math.min(ends[index].y, limit);
+    ends.forEach((end, index) => {
+      const near = ends.slice(0, index).filter((other) => Math.abs(other.x - end.x) < 16);
+      for (const other of near) if (Math.abs(other.y - end.y) < 11) end.y = other.y + 11;
+    });
+    for (let index = ends.length - 1; index >= 0; --index) {
+      const below = ends.slice(index + 1).filter((other) => Math.abs(other.x - ends[index].x) < 16).map((other) => other.y - 11);
+      ends[index].y = Math.min(ends[index].y, this.box.bottom, ...below);
     }
     const texts = ends.map((end) => `<text x="${(end.x + 6).toFixed(1)}" y="${(end.y + 4).toFixed(1)}" ` +
                                     `style="fill:var(--c${end.series.run % 8})">${keys[end.series.run]}</text>`);

@@ -38,6 +38,9 @@ std::string coordinate(double value) {
 
 std::string point(double x, double y) { return coordinate(x) + " " + coordinate(y); }
 
+/// Differences of larger numbers are not finite.
+bool can_draw(double value) { return std::abs(value) <= 1e300; }
+
 /// Where the finite values of a range begin and end; 0 and 1 without any.
 void close_range(double& low, double& high) {
   if (!(low <= high)) {
@@ -89,7 +92,7 @@ Scale vertical(const Chart& chart) {
   }
   for (const ChartSeries& series : chart.series) {
     for (const double value : series.y) {
-      if (chart.kind == Chart::Kind::Stack || !std::isfinite(value)) continue;
+      if (chart.kind == Chart::Kind::Stack || !can_draw(value)) continue;
       low = std::min(low, value);
       high = std::max(high, value);
     }
@@ -129,14 +132,14 @@ std::string draw_line(const Chart& chart, const ChartSeries& series, size_t num_
   const bool has_marks = series.role != "interval" && (num_runs == 1 || series.role == "validation");
   for (size_t index = 0; index < series.y.size(); ++index) {
     const double at = x.at(series.x.step[index]);
-    if (!std::isfinite(series.y[index])) {
+    if (!can_draw(series.y[index])) {
       crosses += "M" + point(at - 3, kTop - 3) + "l6 6m0 -6l-6 6";
       pen_is_down = false;
       continue;
     }
     const double height = y.at(series.y[index]);
-    const bool is_alone = (index == 0 || !std::isfinite(series.y[index - 1])) &&
-                          (index + 1 == series.y.size() || !std::isfinite(series.y[index + 1]));
+    const bool is_alone = (index == 0 || !can_draw(series.y[index - 1])) &&
+                          (index + 1 == series.y.size() || !can_draw(series.y[index + 1]));
     line += (pen_is_down ? "L" : "M") + point(at, height);
     pen_is_down = true;
     if (is_alone || (has_marks && series.y.size() <= kMarkedPoints)) {
@@ -174,12 +177,14 @@ std::string draw_stack(const Chart& chart, const Scale& x, const Scale& y) {
 
 }  // namespace
 
+size_t dashes_of_run(size_t run) { return (run + run / 8) % 8; }
+
 std::string series_class(const Chart& chart, const ChartSeries& series, size_t num_runs) {
   const bool is_behind = series.role == "interval" && std::any_of(chart.series.begin(), chart.series.end(),
                                                                   [](const auto& s) { return s.role != "interval"; });
   const size_t colour = num_runs == 1 ? (series.role == "validation" ? 1 : 0) : series.run % 8;
-  const std::string number = std::to_string(colour);
-  return "c" + number + " d" + number + (is_behind ? " faint" : "");
+  const size_t dashes = num_runs == 1 ? colour : dashes_of_run(series.run);
+  return "c" + std::to_string(colour) + " d" + std::to_string(dashes) + (is_behind ? " faint" : "");
 }
 
 std::vector<double> axis_ticks(double low, double high, int count, Chart::Unit unit) {

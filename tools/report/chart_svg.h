@@ -13,6 +13,9 @@ namespace lockstep::tools::reports {
 /// The style classes of a series: its colour `c0` to `c7`, its dashes `d0` to `d7`, `faint` behind others.
 std::string series_class(const Chart& chart, const ChartSeries& series, size_t num_runs);
 
+/// The number of the dashes of a run where there are several: from the ninth on, colours return with other dashes.
+size_t dashes_of_run(size_t run);
+
 /// Round numbers that divide the range from `low` to `high` into about `count` parts.
 std::vector<double> axis_ticks(double low, double high, int count, Chart::Unit unit = Chart::Unit::Plain);
 

@@ -1,5 +1,6 @@
 #include "tools/report/format_numbers.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -40,7 +41,7 @@ std::string format_seconds(double seconds) {
 
 std::string format_duration(double seconds) {
   if (seconds < 60) return format_number(seconds, 3) + " s";
-  const auto whole = static_cast<int64_t>(std::llround(seconds));
+  const auto whole = static_cast<int64_t>(std::llround(std::min(seconds, 1e15)));
   const int64_t minutes = whole / 60;
   std::array<char, 64> text{};
   if (minutes < 60) {

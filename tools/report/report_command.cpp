@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -11,6 +12,7 @@
 #include <spawn.h>
 #include <string>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -63,8 +65,13 @@ std::string open_page(const std::string& path) {
   const int error = posix_spawnp(&child, program.c_str(), &quiet, nullptr, words, environ);
   posix_spawn_file_actions_destroy(&quiet);
   if (error != 0) return program + ": " + std::strerror(error);
-  int status = 0;
-  if (waitpid(child, &status, 0) != child || status != 0) return program + " failed";
+  // It may stay for as long as the browser does: only a failure at once is told.
+  for (int tenths = 0; tenths < 20; ++tenths) {
+    int status = 0;
+    const pid_t ended = waitpid(child, &status, WNOHANG);
+    if (ended != 0) return ended == child && status == 0 ? "" : program + " failed";
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
   return "";
 }
 

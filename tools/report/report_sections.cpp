@@ -201,7 +201,8 @@ std::string run_legend(const Report& report) {
     const std::string number = std::to_string(index % 8);
     out += "<button type=\"button\" class=\"run-toggle\" aria-pressed=\"true\" data-run=\"" + std::to_string(index) +
            "\"><svg class=\"swatch\" viewBox=\"0 0 28 8\" aria-hidden=\"true\"><g class=\"series c" + number + " d" +
-           number + "\"><path d=\"M0 4H28\"/></g></svg>" + run_label(report, index) + "</button>";
+           std::to_string(dashes_of_run(index)) + "\"><path d=\"M0 4H28\"/></g></svg>" + run_label(report, index) +
+           "</button>";
   }
   return out + "</div>";
 }

@@ -25,6 +25,11 @@ double amount_at(const Json& object, const char* key) {
   return std::isfinite(value) && value > 0 ? value : 0;
 }
 
+int64_t count_at(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found == object.end() ? 0 : count_of(*found);
+}
+
 std::optional<double> finite_at(const Json& object, const char* key) {
   const auto value = number_at(object, key);
   return value && std::isfinite(*value) ? value : std::nullopt;
@@ -33,7 +38,7 @@ std::optional<double> finite_at(const Json& object, const char* key) {
 /// Returns a number that a record cannot do without; throws the text for the reader where it is missing.
 int64_t whole_at(const Json& object, const char* key) {
   const auto value = number_at(object, key);
-  if (!value || !std::isfinite(*value) || std::abs(*value) > 9e15) {
+  if (!value || !(std::abs(*value) <= 9e15)) {
     throw std::invalid_argument(std::string("it has no whole number \"") + key + '"');
   }
   return static_cast<int64_t>(*value);
@@ -157,10 +162,10 @@ void read_workers(const Json& workers, StepInterval& interval, RunData& run) {
 void read_interval(const Json& line, RunData& run, int64_t& repeated) {
   StepInterval interval;
   interval.step = whole_at(line, "step");
-  interval.epoch = static_cast<int64_t>(amount_at(line, "epoch"));
+  interval.epoch = count_at(line, "epoch");
   interval.time = finite_at(line, "time");
   interval.seconds = amount_at(line, "seconds");
-  interval.steps = static_cast<int64_t>(amount_at(line, "steps"));
+  interval.steps = count_at(line, "steps");
   interval.examples = amount_at(line, "examples");
   interval.loss = number_at(line, "loss");
   interval.learning_rate = number_at(line, "lr");
@@ -176,7 +181,7 @@ void add_call(const Json& line, std::map<std::pair<std::string, int64_t>, Collec
   const std::string group = text_at(line, "group");
   const int64_t sequence = whole_at(line, "sequence");
   const int64_t start = whole_at(line, "start_ns");
-  const int64_t end = static_cast<int64_t>(amount_at(line, "end_ns"));
+  const int64_t end = count_at(line, "end_ns");
   CollectiveCall& call = calls[{group, sequence}];
   if (call.ranks == 0) {
     call = {group, sequence, text_at(line, "call"), text_at(line, "site"), amount_at(line, "bytes")};
@@ -222,6 +227,12 @@ std::optional<double> number_of(const Json& value) {
   if (text == "Infinity") return std::numeric_limits<double>::infinity();
   if (text == "-Infinity") return -std::numeric_limits<double>::infinity();
   return std::nullopt;
+}
+
+int64_t count_of(const Json& value) {
+  constexpr double kLargest = 9007199254740992.0;
+  const double number = number_of(value).value_or(0);
+  return number > 0 ? static_cast<int64_t>(std::min(number, kLargest)) : 0;
 }
 
 std::string valid_text(const std::string& text) {

@@ -108,6 +108,10 @@ RunData read_run(const std::string& folder);
 /// Returns the number of a JSON value, also of the strings "NaN", "Infinity" and "-Infinity".
 std::optional<double> number_of(const Json& value);
 
+/// Returns the number of a JSON value as a count: a number that is not finite, negative or missing is 0, and a larger
+/// one than a double counts exactly is that limit.
+int64_t count_of(const Json& value);
+
 /// Returns `text` with bytes that are not UTF-8, and control characters other than tab and newline, replaced.
 std::string valid_text(const std::string& text);
 

@@ -192,9 +192,9 @@ RunFacts facts_of(const RunData& run) {
   facts.workers = static_cast<int64_t>(workers.size());
   facts.replicas = static_cast<int64_t>(run.replicas.size());
   if (const auto strategy = run.identity.find("strategy"); strategy != run.identity.end() && strategy->is_object()) {
-    const auto count = [&](const char* key) { return number_of(strategy->value(key, Json())).value_or(0); };
-    if (facts.workers == 0) facts.workers = static_cast<int64_t>(count("workers"));
-    if (facts.replicas == 0) facts.replicas = static_cast<int64_t>(count("replicas"));
+    const auto count = [&](const char* key) { return strategy->contains(key) ? count_of(strategy->at(key)) : 0; };
+    if (facts.workers == 0) facts.workers = count("workers");
+    if (facts.replicas == 0) facts.replicas = count("replicas");
   }
   if (!run.epochs.empty()) facts.last = run.epochs.back().values;
   if (facts.last.empty() && !run.intervals.empty() && run.intervals.back().loss) {
