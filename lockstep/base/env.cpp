@@ -62,6 +62,9 @@ constexpr std::array kVariables{
     Variable{"LOCKSTEP_TLS_CERT", "",
              "File with the certificate that this worker shows its peers: with the other two, Gloo encrypts."},
     Variable{"LOCKSTEP_TLS_KEY", "", "File with the private key of that certificate."},
+    Variable{"LOCKSTEP_TRACE", "",
+             "Steps whose trace is written, and the folder for it: steps:FIRST-LAST or steps:FIRST-LAST,FOLDER. Unset: "
+             "no trace."},
     Variable{"LOCKSTEP_VIEWS", "",
              "host:port of the launcher that issues the views of an elastic job; lockstep run sets it."},
     Variable{"LOCKSTEP_VIEW_WORKER", "", "Number of this worker in an elastic job; lockstep run sets it."},

@@ -10,6 +10,7 @@
 #include "lockstep/base/backoff.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/trace.h"
 
 namespace lockstep::comm {
 namespace {
@@ -140,6 +141,7 @@ struct Rendezvous::State {
   /// Waits until `ready`, spinning first; false at the deadline. `remind` is called once a minute.
   template <typename Ready, typename Remind>
   bool wait(Patience& patience, Ready ready, Clock::duration limit, Remind remind) {
+    const trace::Span waiting(trace::Phase::Waiting, "wait for replicas");
     Clock::duration left = limit;
     return spin_then_sleep(patience, ready, [&] {
       if (left <= Clock::duration::zero()) return false;
@@ -368,33 +370,6 @@ void Rendezvous::reset() {
   state.failed_at.store(kUnknown, std::memory_order_relaxed);
   state.departures.store(0, std::memory_order_relaxed);
   state.arrivals.store(0, std::memory_order_seq_cst);
-}
-
-CollectiveScope::CollectiveScope(Rendezvous& rendezvous, int rank, const CollectiveCall& call,
-                                 std::chrono::milliseconds timeout)
-    : rendezvous_(rendezvous),
-      rank_(rank),
-      calls_(rendezvous.arrive(rank, call, timeout)),
-      exceptions_(std::uncaught_exceptions()) {}
-
-CollectiveScope::~CollectiveScope() {
-  if (finished_) return;
-  try {
-    if (std::uncaught_exceptions() > exceptions_) {
-      const auto& operation = calls_[static_cast<size_t>(rank_)]->operation;
-      rendezvous_.abort(
-          std::make_exception_ptr(std::runtime_error(c10::str("rank ", rank_, " failed inside ", operation))));
-    }
-    rendezvous_.depart(rank_);
-  } catch (...) {
-    // A destructor cannot throw; the failure is a peer's, or is being thrown already.
-    return;
-  }
-}
-
-void CollectiveScope::finish() {
-  finished_ = true;
-  rendezvous_.depart(rank_);
 }
 
 }  // namespace lockstep::comm

@@ -8,6 +8,7 @@
 
 #include "lockstep/api.h"
 #include "lockstep/comm/collective_call.h"
+#include "lockstep/comm/diagnostics/collective_span.h"
 #include "lockstep/comm/diagnostics/recorder.h"
 
 namespace lockstep::comm {
@@ -90,6 +91,7 @@ class LOCKSTEP_API CollectiveScope {
   }
 
  private:
+  CollectiveSpan span_;
   Rendezvous& rendezvous_;
   int rank_;
   std::span<const CollectiveCall* const> calls_;

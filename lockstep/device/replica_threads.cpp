@@ -15,6 +15,7 @@
 
 #include "lockstep/base/backoff.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/trace_thread.h"
 #include "lockstep/device/autocast_dtype.h"
 #include "lockstep/device/random.h"
 #include "lockstep/device/stream.h"
@@ -182,6 +183,7 @@ struct ReplicaThreads::State {
   }
 
   void execute(int replica) {
+    const trace::ReplicaScope traced(replica, first_replica + replica);
     std::exception_ptr error;
     try {
       ReplicaStream::Scope stream(streams[replica]);
@@ -226,6 +228,7 @@ ReplicaThreads::ReplicaThreads(const std::vector<c10::Device>& devices, int firs
                                int local_workers)
     : state_(std::make_unique<State>(devices, first_replica, num_workers, local_workers)) {
   LOCKSTEP_ASSERT(!devices.empty());
+  trace::note_replicas(size());
   if (state_->several) install_replica_random();
   for (int replica = 1; replica < size(); ++replica) {
     state_->threads.emplace_back([state = state_.get(), replica] { state->serve(replica); });
@@ -264,7 +267,10 @@ void ReplicaThreads::run(c10::function_ref<void(int)> body, c10::function_ref<vo
     state.wake_sleepers();
   }
   state.execute(0);
-  state.wait_until(0, [&] { return state.running.load(std::memory_order_seq_cst) == 0; });
+  {
+    const trace::EndOfRunScope traced(size());
+    state.wait_until(0, [&] { return state.running.load(std::memory_order_seq_cst) == 0; });
+  }
   if (state.any_stream) {
     for (ReplicaStream& stream : state.streams) stream.lead_caller();
   }

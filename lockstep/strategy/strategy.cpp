@@ -4,6 +4,7 @@
 #include "lockstep/strategy/strategy_impl.h"
 #include "lockstep/strategy/variable/variable.h"
 #include "lockstep/strategy/variable/variable_impl.h"
+#include "lockstep/strategy/worker_trace.h"
 #include "lockstep/value/print.h"
 
 namespace lockstep {
@@ -23,6 +24,11 @@ Scope Strategy::scope() const { return Scope(*this); }
 int Strategy::num_replicas_in_sync() const { return impl_->num_replicas_in_sync(); }
 
 std::shared_ptr<ClusterResolver> Strategy::cluster_resolver() const { return impl_->cluster_resolver(); }
+
+void Strategy::trace(const TraceOptions& options) const {
+  detail::check_cross_replica(*impl_, "trace");
+  detail::start_trace(impl_->workers(), options);
+}
 
 RuntimeConfig Strategy::update_config_proto(const RuntimeConfig& config) const {
   RuntimeConfig updated = config;

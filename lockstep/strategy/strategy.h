@@ -9,6 +9,7 @@
 
 #include "lockstep/api.h"
 #include "lockstep/base/reduce_op.h"
+#include "lockstep/base/trace_options.h"
 #include "lockstep/comm/diagnostics/call_site.h"
 #include "lockstep/comm/options.h"
 #include "lockstep/data/torch_dataset.h"
@@ -205,6 +206,10 @@ class LOCKSTEP_API Strategy : public DocumentedNames<Strategy> {
     auto dataset_fn = [&](const InputContext& context) { return detail::as_dataset(input_fn(context)); };
     return distribute_datasets_from_function(dataset_fn).iterator();
   }
+
+  /// Writes a trace of some steps, for Perfetto or Chrome; call it on all workers (docs/observing.md). LOCKSTEP_TRACE
+  /// does so without a call.
+  void trace(const TraceOptions& options) const;
 
   /// Returns a copy of `config` with the settings that this strategy needs.
   RuntimeConfig update_config_proto(const RuntimeConfig& config) const;

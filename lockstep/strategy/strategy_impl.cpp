@@ -18,6 +18,7 @@
 #include "lockstep/strategy/context_frame.h"
 #include "lockstep/strategy/optimizer/parameter_writes.h"
 #include "lockstep/strategy/reduce/tree_reduce.h"
+#include "lockstep/strategy/worker_trace.h"
 #include "lockstep/strategy/workers.h"
 
 namespace lockstep::detail {
@@ -111,6 +112,7 @@ StrategyImpl::StrategyImpl(std::vector<LogicalDevice> devices, std::shared_ptr<W
       wrap_group_(std::move(wrap_group)),
       parameter_writes_(std::make_unique<ParameterWrites>()) {
   apply_machine_defaults();
+  start_trace_of_environment(workers_.get());
   TableLookups::prepare();
   BatchNormOverride::prepare();
   for (const LogicalDevice& device : devices_) {

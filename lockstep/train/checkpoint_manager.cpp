@@ -8,6 +8,7 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/trace.h"
 #include "lockstep/strategy/strategy_impl.h"
 #include "lockstep/strategy/workers.h"
 #include "lockstep/train/checkpoint_writer.h"
@@ -153,6 +154,7 @@ struct CheckpointManager::Impl {
 };
 
 void CheckpointManager::Impl::save(int64_t step) {
+  const trace::Span span(trace::Phase::Checkpoint, "save");
   LOCKSTEP_CHECK_VALUE(step >= 0, "[CheckpointManager::save] step must not be negative: step=", step);
   check_outside_of_run("save");
   throw_error();
@@ -163,6 +165,7 @@ void CheckpointManager::Impl::save(int64_t step) {
 }
 
 void CheckpointManager::Impl::snapshot(int64_t step) {
+  const trace::Span span(trace::Phase::Checkpoint, "snapshot");
   std::vector<detail::ObjectState> objects = checkpoint.collect();
   memory->gather_small(objects);
   try {

@@ -11,6 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/trace_thread.h"
 
 namespace lockstep::detail {
 namespace {
@@ -90,6 +91,7 @@ std::optional<SaveOutcome> CheckpointWriter::take_error() {
 }
 
 void CheckpointWriter::work() {
+  trace::set_background_thread("checkpoint writer");
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNiceness);
   std::unique_lock lock(mutex_);
   while (true) {
@@ -127,6 +129,7 @@ void CheckpointWriter::remove_hidden() const {
 }
 
 SaveOutcome CheckpointWriter::write(const PendingSave& save, int64_t number) {
+  const trace::Span span(trace::Phase::Checkpoint, "write checkpoint");
   const TemporaryFolder folder(options_.folder, save.step, options_.token + "-" + std::to_string(number),
                                agreement_.worker() == 0);
   const SaveOutcome mine = SaveOutcome::of([&] {

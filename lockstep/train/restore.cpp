@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/trace.h"
 #include "lockstep/state/checkpoint_folder.h"
 #include "lockstep/strategy/strategy_impl.h"
 #include "lockstep/train/own_values.h"
@@ -114,6 +115,7 @@ std::vector<RestoreSource> restore_sources(const StrategyImpl& strategy, const s
 }
 
 bool restore_from(const Checkpoint& checkpoint, const RestoreSource& source, std::string& damage) {
+  const trace::Span span(trace::Phase::Checkpoint, "restore");
   const StrategyImpl& strategy = *checkpoint.strategy();
   OpenedState opened;
   std::vector<uint64_t> hashes;

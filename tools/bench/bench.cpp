@@ -10,6 +10,7 @@
 #include "bench/input.h"
 #include "bench/model_step.h"
 #include "bench/step.h"
+#include "bench/trace_step.h"
 #include "lockstep/strategy/tpu/tpu_system.h"
 #include "tools/bench/bench_checkpoint.h"
 #include "tools/bench/bench_precision.h"
@@ -82,6 +83,20 @@ Json to_json(const bench::ModelStepResult& r) {
           {"seconds_n", r.seconds_n},
           {"seconds_alone", r.seconds_alone},
           {"fraction_of_alone", r.fraction_of_alone}};
+}
+
+Json to_json(const bench::TraceStepResult& r) {
+  return {{"name", r.name},
+          {"width", r.options.width},
+          {"batch", r.options.batch},
+          {"replicas", r.options.replicas},
+          {"seconds_off", r.seconds_off},
+          {"seconds_counting", r.seconds_counting},
+          {"seconds_tracing", r.seconds_tracing},
+          {"share_counting", r.share_counting},
+          {"share_tracing", r.share_tracing},
+          {"seconds_span_off", r.seconds_span_off},
+          {"seconds_span_tracing", r.seconds_span_tracing}};
 }
 
 void report_input(const bench::InputOptions& options, bool json) {
@@ -256,6 +271,25 @@ void add_compression(CLI::App& bench) {
   command->callback([=] { report_compression_on_workers(*workers, *options, style(*json)); });
 }
 
+void add_bench_trace(CLI::App& bench) {
+  auto* command = bench.add_subcommand(
+      "trace", "A training step of an MLP 784-W-W-10 that is traced, or whose phases are counted, against neither");
+  auto options = std::make_shared<bench::StepOptions>();
+  auto json = std::make_shared<bool>(false);
+  command->add_option("--width", options->width, "Width W of the hidden layers")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--batch", options->batch, "Examples for each replica")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--replicas", options->replicas, "Replicas")->capture_default_str()->check(CLI::Range(1, 256));
+  command->add_option("--seconds", options->seconds, "Time for all measurements")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_flag("--json", *json, "Print one JSON object per line");
+  command->callback([=] { report(to_json(bench::bench_trace_step(*options)), style(*json)); });
+}
+
 void add_all(CLI::App& bench) {
   auto* command = bench.add_subcommand("all", "All of them, with their defaults");
   auto json = std::make_shared<bool>(false);
@@ -285,6 +319,7 @@ void add_bench(CLI::App& app) {
   add_compression(*bench);
   add_input(*bench);
   add_bench_checkpoint(*bench);
+  add_bench_trace(*bench);
   add_bench_trainer(*bench);
   add_bench_precision(*bench);
   add_xla(*bench);

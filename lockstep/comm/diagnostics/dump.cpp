@@ -138,12 +138,18 @@ DumpedRecorder::~DumpedRecorder() {
   sources().all.erase(id_);
 }
 
-std::string write_dump(const std::string& reason) try {
+std::string dump_text(const std::string& reason) {
   const std::lock_guard lock(sources().mutex);
-  const std::string path = c10::str(folder(), "/lockstep-worker", sources().identity.worker, "-", getpid());
   std::ostringstream text;
   write(text, reason);
-  std::string written = write_new_file(path, text.str());
+  return text.str();
+}
+
+std::string write_dump(const std::string& reason) try {
+  const std::string text = dump_text(reason);
+  const std::lock_guard lock(sources().mutex);
+  const std::string path = c10::str(folder(), "/lockstep-worker", sources().identity.worker, "-", getpid());
+  std::string written = write_new_file(path, text);
   if (!written.empty()) return written;
   LOCKSTEP_LOG(Warn) << "the last collectives could not be written: file=" << path << ".json, " << std::strerror(errno)
                      << "; LOCKSTEP_DUMP names the folder";

@@ -34,6 +34,9 @@ class LOCKSTEP_API DumpedRecorder {
 /// followed. Never throws.
 LOCKSTEP_API std::string write_dump(const std::string& reason);
 
+/// Returns what such a file contains.
+LOCKSTEP_API std::string dump_text(const std::string& reason);
+
 /// Writes a dump because the job has failed, and logs its path, once. Never throws.
 LOCKSTEP_API void dump_failure(const std::string& reason);
 

@@ -58,6 +58,9 @@ struct Message {
 
 constexpr std::string_view kMismatch = "mismatch";
 
+/// A Get of this key is answered at once with the coordinator's steady clock, in nanoseconds.
+constexpr std::string_view kClockKey = "lockstep/clock";
+
 /// What is wrong where a joiner is turned away.
 enum class Refusal : uint64_t { Options, Job, End };
 

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/trace.h"
 #include "lockstep/comm/diagnostics/worker_error.h"
 
 namespace lockstep::comm {
@@ -31,6 +32,7 @@ void write_text(char (&to)[sizeof(Header::text)], const std::string& text) {
 PeerExchange::PeerExchange(std::shared_ptr<MessageTeam> team, int local) : team_(std::move(team)), local_(local) {}
 
 void PeerExchange::begin(const CollectiveCall& call, const CommunicationOptions& options) {
+  const trace::Span waiting(trace::Phase::Waiting, "wait for workers");
   call_ = &call;
   limit_ = options.timeout().count() > 0 ? options.timeout() : team_->timeout;
   Header mine{.fingerprint = call.fingerprint(), .run = team_->run, .sequence = ++calls_};

@@ -11,6 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/trace.h"
 #include "lockstep/comm/diagnostics/dump.h"
 #include "lockstep/comm/diagnostics/worker_error.h"
 
@@ -139,6 +140,7 @@ const char* SharedRendezvous::descriptor_of(int rank) const {
 /// Waits until `ready`, spinning first; false at the limit. Calls `check`, which may throw, before each sleep.
 template <typename Ready, typename Check>
 bool SharedRendezvous::wait(Own& own, Ready ready, std::chrono::milliseconds limit, Check check) {
+  const trace::Span waiting(trace::Phase::Waiting, "wait for workers");
   Clock::time_point deadline{};
   return spin_then_sleep(own.patience, ready, [&] {
     if (deadline == Clock::time_point{}) deadline = Clock::now() + limit;
@@ -364,36 +366,6 @@ std::string SharedRendezvous::missing(uint64_t target) const {
     separator = ", ";
   }
   return out.str();
-}
-
-SharedCollectiveScope::SharedCollectiveScope(SharedRendezvous& rendezvous, int local, const CollectiveCall& call,
-                                             std::chrono::milliseconds timeout)
-    : rendezvous_(rendezvous), local_(local) {
-  rendezvous_.arrive(local, call, timeout);
-}
-
-SharedCollectiveScope::~SharedCollectiveScope() {
-  if (!finished_) fail(nullptr);
-}
-
-void SharedCollectiveScope::fail(const std::exception_ptr& cause) {
-  finished_ = true;
-  std::string reason = c10::str("rank ", rendezvous_.rank_of(local_), " failed inside a collective");
-  try {
-    if (cause) std::rethrow_exception(cause);
-  } catch (const c10::Error& error) {
-    reason += c10::str(": ", error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    reason += c10::str(": ", error.what());
-  } catch (...) {
-    reason += ": an exception that is no std::exception";
-  }
-  rendezvous_.fail(local_, reason);
-}
-
-void SharedCollectiveScope::finish() {
-  finished_ = true;
-  rendezvous_.depart(local_);
 }
 
 }  // namespace lockstep::comm

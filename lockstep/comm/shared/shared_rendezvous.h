@@ -10,6 +10,7 @@
 
 #include "lockstep/base/backoff.h"
 #include "lockstep/comm/collective_call.h"
+#include "lockstep/comm/diagnostics/collective_span.h"
 #include "lockstep/comm/diagnostics/recorder.h"
 #include "lockstep/comm/shared/shared_memory.h"
 
@@ -125,6 +126,7 @@ class LOCKSTEP_API SharedCollectiveScope {
  private:
   void fail(const std::exception_ptr& cause);
 
+  CollectiveSpan span_;
   SharedRendezvous& rendezvous_;
   int local_;
   bool finished_ = false;

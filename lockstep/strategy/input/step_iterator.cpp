@@ -8,6 +8,7 @@
 
 #include "lockstep/base/bounded_queue.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/trace_thread.h"
 #include "lockstep/data/element/mapped_buffers.h"
 #include "lockstep/data/transforms/sound_skip.h"
 #include "lockstep/device/placement.h"
@@ -120,7 +121,7 @@ class StepIterator::Feeder {
     if (reads_here_) return read_here();
     if (!thread_.joinable()) start();
     UploadedStep step;
-    if (queue_->pop(step)) return used(std::move(step));
+    if (take(step)) return used(std::move(step));
     // The thread has ended.
     if (repeats_) return used(read());
     step.step.elements.resize(uploaders_.size());
@@ -148,10 +149,16 @@ class StepIterator::Feeder {
     thread_ = std::thread([this, caller = at::ThreadLocalState()] {
       const at::ThreadLocalStateGuard state(caller);
       const ThreadShare share(1);
+      trace::set_background_thread("input");
       while (push_next()) {
       }
       queue_->finish();
     });
+  }
+
+  bool take(UploadedStep& step) {
+    const trace::Span span(trace::Phase::Input, "wait for input");
+    return queue_->pop(step);
   }
 
   bool push_next() {
@@ -165,6 +172,7 @@ class StepIterator::Feeder {
   }
 
   UploadedStep read() {
+    const trace::Span span(trace::Phase::Input, "read");
     UploadedStep result;
     {
       // Hides the placement of a replica. A dataset that is placed on a device, and a scope of the user, still count.
@@ -239,6 +247,7 @@ StepIterator::StepIterator(StepIterator&&) noexcept = default;
 StepIterator& StepIterator::operator=(StepIterator&&) noexcept = default;
 
 bool StepIterator::next(std::vector<data::Element>& elements) {
+  const trace::Span span(trace::Phase::Input, "get_next");
   check_can_get_next(*input_->strategy);
   data::detail::check_mapped(mapped_);
   if (has_other_cache_) refuse_cache();

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/trace_thread.h"
 #include "lockstep/strategy/context_frame.h"
 #include "lockstep/strategy/optimizer/exchange/clip_gradients.h"
 #include "lockstep/strategy/optimizer/exchange/gradient_gate.h"
@@ -128,6 +129,7 @@ bool JointStep::begin_loss(const at::Tensor& loss, std::optional<double> scale,
 
 /// Gradients of other parameters stay as they are: they belong to other losses.
 void JointStep::backward(const at::Tensor& loss, std::optional<double> scale) const {
+  const trace::Span span(trace::Phase::Backward, "backward");
   std::vector<at::Tensor> inputs;
   for (const Member& member : members_) {
     for (const at::Tensor& parameter : member.replica.tensors.parameters) {
@@ -176,11 +178,16 @@ bool JointStep::prepare(const MinimizeOptions& options, std::optional<double> sc
 }
 
 void JointStep::update(const MinimizeOptions& options, std::optional<double> scale) const {
-  if (!prepare(options, scale)) return;
-  for (const Member& member : members_) {
-    const comm::CollectiveOwnerScope as_owner(owner(member));
-    member.state.update(member.replica);
+  {
+    const trace::Span span(trace::Phase::Update, "update");
+    const bool is_finite = prepare(options, scale);
+    for (const Member& member : members_) {
+      if (!is_finite) break;
+      const comm::CollectiveOwnerScope as_owner(owner(member));
+      member.state.update(member.replica);
+    }
   }
+  trace::count_step();
 }
 
 void JointStep::drop_gradients() const {

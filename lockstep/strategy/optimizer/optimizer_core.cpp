@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/trace_thread.h"
 #include "lockstep/comm/collective_call.h"
 #include "lockstep/strategy/context_frame.h"
 #include "lockstep/strategy/optimizer/exchange/clip_gradients.h"
@@ -41,6 +42,11 @@ std::vector<double> learning_rates(const torch::optim::Optimizer& optimizer) {
 /// The part of a replica's loss in the mean of all.
 at::Tensor weighted(const at::Tensor& loss, const GradientWeight& weight) {
   return weight.is_zero ? at::zeros_like(loss) : loss * weight.value.to(loss.scalar_type());
+}
+
+at::Tensor traced_closure(const std::function<at::Tensor()>& closure) {
+  const trace::Span span(trace::Phase::Forward, "closure");
+  return closure();
 }
 
 /// The parameter group of each parameter, in the order of all groups' parameters.
@@ -201,6 +207,7 @@ void OptimizerCoreState::reduce(OptimizerReplica& replica) const {
 /// Inside a collective: updates the parameters of a segment whose update the replicas share.
 void OptimizerCoreState::update_published(OptimizerReplica& replica, const AllGradients& all,
                                           const std::vector<char>& present, ParameterRange segment) const {
+  const trace::Span span(trace::Phase::Update, "update of parameters");
   replica.methods.follow(present, replica.tensors.stored, rows_known);
   replica.sharded.apply(replica.scope.reader, all, replica.methods, segment, prototype.groups());
   for (size_t p = segment.begin; p < segment.end && replica.scope.publishes_sparse; ++p) {
@@ -275,15 +282,20 @@ OptimizerCore::~OptimizerCore() = default;
 void OptimizerCore::step() {
   if (current_frame() == nullptr && !state_->has_stepped) state_->before_run();
   OptimizerReplica& replica = state_->current_replica("optimizer step");
-  const comm::CollectiveOwnerScope owner(state_->owner("step"));
-  const WithoutAutocast uncast(/*drops_copies=*/true);
-  replica.check_plain("optimizer step");
-  if (state_->averages()) state_->reduce(replica);
-  state_->update(replica);
+  {
+    const trace::Span span(trace::Phase::Update, "update");
+    const comm::CollectiveOwnerScope owner(state_->owner("step"));
+    const WithoutAutocast uncast(/*drops_copies=*/true);
+    replica.check_plain("optimizer step");
+    if (state_->averages()) state_->reduce(replica);
+    state_->update(replica);
+  }
+  trace::count_step();
 }
 
 at::Tensor OptimizerCore::step(const std::function<at::Tensor()>& closure) {
   OptimizerReplica& replica = state_->current_replica("optimizer step");
+  std::optional<trace::Span> span(std::in_place, trace::Phase::Update, "update");
   const comm::CollectiveOwnerScope owner(state_->owner("step"));
   LOCKSTEP_CHECK_IMPLEMENTED(num_sharded() == 0, "[optimizer step] a closure is for optimizers that evaluate the loss ",
                              "several times, such as LBFGS; call backward() and step()");
@@ -294,7 +306,7 @@ at::Tensor OptimizerCore::step(const std::function<at::Tensor()>& closure) {
   std::optional<OptimizerWrites::Scope> counted(replica.writes);
   at::Tensor loss = replica.whole->step([&] {
     replica.reduced.set_used();
-    at::Tensor loss_here = closure();
+    at::Tensor loss_here = traced_closure(closure);
     state_->reduce(replica);
     if (!state_->has_several_replicas()) return loss_here;
     loss_here = loss_here.detach();
@@ -307,6 +319,8 @@ at::Tensor OptimizerCore::step(const std::function<at::Tensor()>& closure) {
   counted.reset();
   state_->check.count_step(replica.index);
   for (const auto& module : state_->modules) module->after_update(replica.index);
+  span.reset();
+  trace::count_step();
   return loss;
 }
 

@@ -11,6 +11,7 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/trace_thread.h"
 #include "lockstep/device/random.h"
 #include "lockstep/xla/precision.h"
 #include "lockstep/xla/tensor/lazy_storage.h"
@@ -193,6 +194,7 @@ bool TPUReplay::replay(const StepArguments& arguments, Tensors& results) {
   RunSeeds seeds(strategy_.num_replicas_in_sync());
   const auto draw = [&](int replica, int64_t count) { return seeds.draw(replica, count); };
   if (!current_->replay.replay(arguments.tensors, numbers_, checks_, draw, results)) return false;
+  trace::count_replayed_steps(strategy_.num_local_replicas(), current_->num_updates);
   strategy_.observe_run_end();
   strategy_.check_replicas_after_replay();
   return true;
@@ -202,6 +204,7 @@ void TPUReplay::begin_run(const StepArguments& arguments) {
   std::unique_lock<std::recursive_mutex> turn(tpu_run_mutex());
   current_ = &find(arguments);
   seedings_ = num_seedings();
+  updates_before_ = trace::num_steps(0);
   current_->replay.begin_trace(arguments.tensors, numbers_, num_given_);
   turn_ = std::move(turn);
   used_graphs_.emplace();
@@ -224,6 +227,7 @@ void TPUReplay::end_run(Tensors& results) {
   used_graphs_.reset();
   xla::Replay& replay = current_->replay;
   replay.end_trace(results, has_graph);
+  current_->num_updates = trace::num_steps(0) - updates_before_;
   size_t first = 0;
   for (size_t replica = 0; replica < num_given_.size(); ++replica) {
     for (const size_t i : replay.numbers_that_select(replica)) {

@@ -61,6 +61,8 @@ class TPUReplay final : public StepReplay {
     xla::Replay replay;
     std::shared_ptr<const void> structure;
     uint64_t last_call = 0;
+    /// Updates that one call makes on each replica.
+    int64_t num_updates = 0;
   };
 
   std::string key_of(const StepArguments& arguments);
@@ -82,6 +84,7 @@ class TPUReplay final : public StepReplay {
   std::string refusal_;
   /// How often generators had been seeded when the run began.
   uint64_t seedings_ = 0;
+  int64_t updates_before_ = 0;
   /// These two are there while the function is traced.
   std::optional<std::unique_lock<std::recursive_mutex>> turn_;
   std::optional<UsedGraphs> used_graphs_;

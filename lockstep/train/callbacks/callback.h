@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "lockstep/api.h"
 #include "lockstep/state/state.h"
@@ -23,6 +24,11 @@ class LOCKSTEP_API Callback {
   /// When `fit` begins, after a checkpoint was restored, and when it ends.
   virtual void on_train_begin(Trainer& /*trainer*/) {}
   virtual void on_train_end(Trainer& /*trainer*/, const History& /*history*/) {}
+
+  /// Where `fit` throws instead, on each worker on which it does, before the error goes on; `reason` is its text. Also
+  /// where `on_train_begin` was not called yet. Workers may be at different places, so nothing collective may be called
+  /// here. What it throws itself is logged.
+  virtual void on_train_error(Trainer& /*trainer*/, const std::string& /*reason*/) {}
 
   /// Epochs count from 0. A restored epoch begins again, too. `logs` has the results of the epoch; what a callback adds
   /// becomes part of the history.

@@ -31,6 +31,16 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
+void tell_error(Trainer& trainer, const std::vector<std::shared_ptr<Callback>>& callbacks, const std::string& reason) {
+  for (const auto& callback : callbacks) {
+    try {
+      callback->on_train_error(trainer, reason);
+    } catch (const std::exception& error) {
+      LOCKSTEP_LOG(Warn) << "[Trainer::fit] a callback failed after an error of the training: " << error.what();
+    }
+  }
+}
+
 }  // namespace
 
 FitLoop::FitLoop(Trainer& trainer, const TrainerInput& data, const FitOptions& options)
@@ -179,7 +189,19 @@ void FitLoop::report(const Logs& logs, double seconds, int64_t steps) const {
 
 History Trainer::fit(const TrainerInput& data, const FitOptions& options) {
   const auto scope = impl_->strategy.scope();
-  return FitLoop(*this, data, options).run();
+  FitLoop loop(*this, data, options);
+  try {
+    return loop.run();
+  } catch (const c10::Error& error) {
+    tell_error(*this, impl_->options.callbacks, error.what_without_backtrace());
+    throw;
+  } catch (const std::exception& error) {
+    tell_error(*this, impl_->options.callbacks, error.what());
+    throw;
+  } catch (...) {
+    tell_error(*this, impl_->options.callbacks, "an error of an unknown type");
+    throw;
+  }
 }
 
 }  // namespace lockstep

@@ -83,6 +83,8 @@ class LOCKSTEP_API Trainer {
   const Strategy& strategy() const;
   /// Whether this worker prints and writes files.
   bool is_chief() const;
+  /// The number of elements of all parameters of the models.
+  int64_t num_parameters() const;
   /// Numbers of updates and of epochs so far, those before a restore included.
   int64_t step() const;
   int64_t epoch() const;

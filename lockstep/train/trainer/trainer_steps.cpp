@@ -123,6 +123,14 @@ const Strategy& Trainer::strategy() const { return impl_->strategy; }
 
 bool Trainer::is_chief() const { return detail::Access::impl(impl_->strategy).is_chief(); }
 
+int64_t Trainer::num_parameters() const {
+  int64_t number = 0;
+  for (const auto& module : impl_->models.modules) {
+    for (const at::Tensor& parameter : module->all()[0]->parameters()) number += parameter.numel();
+  }
+  return number;
+}
+
 int64_t Trainer::step() const { return impl_->progress.step; }
 
 int64_t Trainer::epoch() const { return impl_->progress.epoch; }

@@ -11,6 +11,7 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/trace.h"
 #include "lockstep/xla/counters.h"
 #include "lockstep/xla/engine/program_store.h"
 
@@ -112,6 +113,7 @@ Executable compile(const Client& client, const ProgramSource& source, bool is_st
 }  // namespace
 
 Executable compile_program(const Client& client, const ProgramSource& source) {
+  const trace::Span span(trace::Phase::Compile, "compile");
   const auto begin = Clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
   const std::optional<ProgramStore> store = usable_program_store();

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/trace.h"
 #include "lockstep/xla/counters.h"
 #include "lockstep/xla/tensor/process_client.h"
 
@@ -84,6 +85,7 @@ void append_donated(const std::vector<const Node*>& arguments, const Trace& trac
 
 std::vector<std::vector<Buffer>> execute_program(const Program& program, const LaunchArguments& arguments,
                                                  const std::vector<const Node*>& donated) {
+  const trace::Span span(trace::Phase::Forward, "execute");
   const bool is_first = !program.has_succeeded.load();
   // A plugin for CPUs allocates memory when the program has started, and its memory is the host's.
   const bool keeps_arguments = is_first && client().platform() == "cpu";

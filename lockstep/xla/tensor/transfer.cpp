@@ -2,6 +2,7 @@
 #include <c10/util/accumulate.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/trace.h"
 #include "lockstep/xla/counters.h"
 #include "lockstep/xla/graph/origin.h"
 #include "lockstep/xla/tensor/check_flags.h"
@@ -203,6 +204,7 @@ bool is_all_of(const at::Tensor& tensor, const Node& value) {
 }  // namespace
 
 at::Tensor download(const Node& argument) {
+  const trace::Span span(trace::Phase::Forward, "wait for program");
   at::Tensor whole = at::empty(argument.shape, at::device(at::kCPU).dtype(argument.dtype));
   download_to(argument, whole);
   return whole;

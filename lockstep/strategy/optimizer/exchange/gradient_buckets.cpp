@@ -16,6 +16,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/trace_thread.h"
 #include "lockstep/comm/collective_call.h"
 #include "lockstep/strategy/optimizer/exchange/gradient_gate.h"
 #include "lockstep/strategy/optimizer/exchange/replica_gradients.h"
@@ -56,6 +57,8 @@ struct GradientBuckets::State {
   bool has_turn = true;
   std::weak_ptr<State> next_turn;
   std::exception_ptr failure;
+  const int replica = trace::current_replica();
+  trace::BackgroundWaits waits;
   std::thread thread;
 
   State(std::vector<at::Tensor> given, Send send) : parameters(std::move(given)), send_gradients(std::move(send)) {}
@@ -65,6 +68,7 @@ struct GradientBuckets::State {
   void send_full_buckets();
   void send(size_t count);
   void serve();
+  uint64_t bytes_of(const Bucket& bucket) const;
   void complete(const Bucket& bucket);
   void send_now(Bucket& bucket);
   void take_turn();
@@ -146,6 +150,7 @@ void GradientBuckets::State::send(size_t count) {
 
 void GradientBuckets::State::serve() {
   c10::setThreadName("gradients");
+  trace::set_background_thread("gradients of local replica " + std::to_string(std::max(replica, 0)), &waits);
   const at::NoGradGuard no_grad;
   std::unique_lock lock(mutex);
   while (true) {
@@ -170,6 +175,12 @@ void GradientBuckets::State::serve() {
   }
 }
 
+uint64_t GradientBuckets::State::bytes_of(const Bucket& bucket) const {
+  uint64_t bytes = 0;
+  for (const size_t p : bucket.parameters) bytes += parameters[p].nbytes();
+  return bytes;
+}
+
 /// Buckets were made for dense gradients. Other steps may leave sparse ones, or none.
 void GradientBuckets::State::complete(const Bucket& bucket) {
   for (const size_t p : bucket.parameters) {
@@ -184,6 +195,7 @@ void GradientBuckets::State::complete(const Bucket& bucket) {
 }
 
 void GradientBuckets::State::send_now(Bucket& bucket) {
+  const trace::Span span(trace::Phase::Communication, "bucket", trace::is_on() ? bytes_of(bucket) : 0);
   if (!bucket.computed) {
     complete(bucket);
     return send_gradients(bucket.parameters);
@@ -204,6 +216,7 @@ void GradientBuckets::State::take_turn() {
 }
 
 void GradientBuckets::State::wait() {
+  const trace::BackgroundSpan span(waits, "wait for buckets");
   std::unique_lock lock(mutex);
   changed.wait(lock, [&] { return failure || done == asked; });
   if (failure) std::rethrow_exception(failure);

@@ -1,0 +1,7 @@
+#include "lockstep/device/memory_use.h"
+
+namespace lockstep::detail {
+
+std::optional<int64_t> allocated_bytes(const c10::Device& /*device*/) { return std::nullopt; }
+
+}  // namespace lockstep::detail

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "lockstep/api.h"
+#include "lockstep/train/callbacks/callback.h"
+#include "lockstep/train/runs/run_folder_options.h"
+
+namespace lockstep::callbacks {
+
+/// Describes a training in a folder, so that it can be looked at, compared and repeated. `lockstep runs` and `lockstep
+/// report` read it.
+///
+///     run.json            how the program was called, on which strategy, with which versions; how it ended
+///     metrics.jsonl       a line for each epoch: the logs, those included that earlier callbacks have added; a log
+///     with
+///                         the name of another member ("step") is "log_step"
+///     steps.jsonl         a line for about each second: step, examples, loss, learning rate, and for each replica the
+///                         seconds of each part of the steps and the memory
+///     collectives.jsonl   the last collectives, at the end; `lockstep doctor` reads it
+///     events.out.tfevents.*, validation/events.out.tfevents.*    the same numbers for TensorBoard
+///
+/// A training that goes on from a checkpoint goes on in its folder: lines of steps and epochs that are done again are
+/// removed. A training that begins anew replaces what is there. Numbers that are not finite are the texts "NaN",
+/// "Infinity", "-Infinity". Values of environment variables are written where their names say that they configure
+/// lockstep, LibTorch or a launcher, never those of secrets. One worker writes; all workers have the callback.
+///
+/// ValueError where the configuration is no JSON object.
+LOCKSTEP_API std::shared_ptr<Callback> run_folder(const std::string& path, const RunFolderOptions& options = {});
+
+}  // namespace lockstep::callbacks

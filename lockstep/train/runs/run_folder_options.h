@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+
+namespace lockstep::callbacks {
+
+struct RunFolderOptions {
+  /// The name in tables and reports. Empty: that of the folder.
+  std::string name = {};
+  /// What the program was asked to do: the text of a JSON object, or names and values.
+  std::variant<std::string, std::map<std::string, std::string>> configuration = std::string("{}");
+  /// What the random numbers began with.
+  std::optional<uint64_t> seed = std::nullopt;
+  /// Whether event files for TensorBoard are written, too; see `tensorboard`.
+  bool tensorboard = true;
+  /// About so many seconds lie between two lines of steps.jsonl. Each line costs a small collective of all workers and
+  /// a read of the loss.
+  double line_every = 1;
+};
+
+}  // namespace lockstep::callbacks

@@ -1,0 +1,192 @@
+#include "lockstep/train/runs/step_intervals.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include <ATen/ATen.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/device/memory_use.h"
+#include "lockstep/strategy/access.h"
+#include "lockstep/strategy/strategy_impl.h"
+#include "lockstep/train/runs/run_description.h"
+#include "lockstep/train/tensorboard/tensorboard_log.h"
+
+namespace lockstep::detail {
+namespace {
+
+constexpr int64_t kMaxSteps = 1000;
+// Of the numbers of a worker.
+constexpr size_t kNextSteps = 0;
+constexpr size_t kExamples = 1;
+constexpr size_t kFirstReplica = 2;
+
+/// The texts of all workers. All workers call it.
+std::vector<std::string> of_all_workers(const StrategyImpl& strategy, const std::string& text) {
+  if (strategy.num_workers() == 1) return {text};
+  const std::string line = text + "\n";
+  at::Tensor bytes = at::empty({static_cast<int64_t>(line.size())}, at::kByte);
+  std::memcpy(bytes.data_ptr(), line.data(), line.size());
+  const at::Tensor all = strategy.worker_group()->all_gather(bytes).contiguous();
+  std::vector<std::string> texts(1);
+  const auto* letters = static_cast<const char*>(all.data_ptr());
+  for (int64_t i = 0; i < all.numel(); ++i) {
+    if (letters[i] == '\n') {
+      texts.emplace_back();
+    } else {
+      texts.back() += letters[i];
+    }
+  }
+  texts.pop_back();
+  LOCKSTEP_ASSERT(static_cast<int>(texts.size()) == strategy.num_workers(), "texts=", texts.size());
+  return texts;
+}
+
+int64_t examples_of_step(const Trainer& trainer) {
+  int64_t rows = 0;
+  for (const std::vector<Batch>& batches : trainer.last_batches()) {
+    for (const Batch& batch : batches) rows += batch.rows();
+  }
+  return rows;
+}
+
+RunJson rate_json(const Trainer& trainer) {
+  const auto rate = tensorboard::learning_rate_of(trainer);
+  return rate ? json_number(*rate) : RunJson(nullptr);
+}
+
+std::string short_name(const LogicalDevice& device) { return c10::str(device.type, ":", device.index); }
+
+/// -1 where nothing is known.
+double memory_of(const LogicalDevice& device) {
+  const auto bytes = device.type == "GPU" ? allocated_bytes(device.torch_device) : resident_bytes();
+  return bytes ? static_cast<double>(*bytes) : -1;
+}
+
+}  // namespace
+
+void StepIntervals::begin(const Trainer& trainer) {
+  const StrategyImpl& strategy = Access::impl(trainer.strategy());
+  RunJson own{{"host", own_host_name()}, {"devices", RunJson::array()}};
+  for (const LogicalDevice& device : strategy.devices()) own["devices"].push_back(short_name(device));
+  names_.clear();
+  for (const std::string& text : of_all_workers(strategy, json_text(own))) {
+    const RunJson json = RunJson::parse(text);
+    names_.push_back({json.at("host"), json.at("devices")});
+  }
+  if (!counting_) counting_ = count_phases();
+  seconds_ = 0;
+  steps_ = 0;
+  examples_ = 0;
+  steps_wanted_ = 1;
+  phases_.assign(strategy.devices().size(), std::vector<double>(phase_names().size(), 0));
+  is_running_ = false;
+  resume();
+}
+
+void StepIntervals::resume() {
+  if (is_running_) return;
+  is_running_ = true;
+  resumed_at_ = Clock::now();
+  phases_at_resume_ = phase_seconds(phases_.size());
+}
+
+void StepIntervals::pause() {
+  if (!is_running_) return;
+  is_running_ = false;
+  seconds_ += std::chrono::duration<double>(Clock::now() - resumed_at_).count();
+  const std::vector<std::vector<double>> now = phase_seconds(phases_.size());
+  for (size_t r = 0; r < phases_.size(); ++r) {
+    for (size_t p = 0; p < phases_[r].size(); ++p) phases_[r][p] += now[r][p] - phases_at_resume_[r][p];
+  }
+}
+
+double StepIntervals::seconds() const {
+  return seconds_ + (is_running_ ? std::chrono::duration<double>(Clock::now() - resumed_at_).count() : 0);
+}
+
+StepIntervals::Result StepIntervals::end_step(const Trainer& trainer) {
+  resume();
+  ++steps_;
+  epoch_ = trainer.epoch();
+  examples_ += examples_of_step(trainer);
+  const bool is_first = steps_wanted_ == 1 && steps_ == 1;
+  const bool has_ended = names_.size() > 1 ? steps_ >= steps_wanted_ : is_first || seconds() >= wanted_seconds_;
+  return has_ended ? end_interval(trainer) : Result{};
+}
+
+StepIntervals::Result StepIntervals::finish(const Trainer& trainer) {
+  return steps_ > 0 ? end_interval(trainer) : Result{};
+}
+
+int64_t StepIntervals::steps_of_next(double seconds) const {
+  const double wanted = static_cast<double>(steps_) * wanted_seconds_ / std::max(seconds, 1e-6);
+  return std::clamp<int64_t>(std::llround(wanted), 1, std::min(kMaxSteps, 8 * steps_));
+}
+
+at::Tensor StepIntervals::own_numbers(const Trainer& trainer, double seconds) const {
+  const auto& devices = Access::impl(trainer.strategy()).devices();
+  std::vector<double> numbers(kFirstReplica);
+  numbers[kNextSteps] = static_cast<double>(steps_of_next(seconds));
+  numbers[kExamples] = static_cast<double>(examples_);
+  for (size_t r = 0; r < devices.size(); ++r) {
+    numbers.push_back(memory_of(devices[r]));
+    numbers.insert(numbers.end(), phases_[r].begin(), phases_[r].end());
+  }
+  return at::tensor(numbers, at::kDouble).view({1, -1});
+}
+
+RunJson StepIntervals::replica_json(const double* numbers, const WorkerNames& names, size_t worker,
+                                    size_t replica) const {
+  RunJson json{{"replica", worker * names.devices.size() + replica}, {"device", names.devices[replica]}};
+  for (size_t p = 0; p < phase_names().size(); ++p) json[phase_names()[p]] = numbers[1 + p];
+  json["memory"] = numbers[0] < 0 ? RunJson(nullptr) : RunJson(static_cast<int64_t>(numbers[0]));
+  return json;
+}
+
+StepIntervals::Result StepIntervals::end_interval(const Trainer& trainer) {
+  const double loss = trainer.step_loss();  // waits for the devices: their time belongs to this interval
+  pause();
+  const StrategyImpl& strategy = Access::impl(trainer.strategy());
+  at::Tensor numbers = own_numbers(trainer, seconds_);
+  if (strategy.num_workers() > 1) numbers = strategy.worker_group()->all_gather(numbers).contiguous();
+  const auto row = [&](size_t worker) {
+    return numbers.data_ptr<double>() + static_cast<int64_t>(worker) * numbers.size(1);
+  };
+  Result result{.ended = true, .loss = loss};
+  if (trainer.is_chief()) {
+    double examples = 0;
+    RunJson workers = RunJson::array();
+    for (size_t w = 0; w < names_.size(); ++w) {
+      examples += row(w)[kExamples];
+      RunJson replicas = RunJson::array();
+      for (size_t r = 0; r < names_[w].devices.size(); ++r) {
+        const double* const of_replica = row(w) + kFirstReplica + r * (1 + phase_names().size());
+        replicas.push_back(replica_json(of_replica, names_[w], w, r));
+      }
+      workers.push_back({{"worker", w}, {"host", names_[w].host}, {"replicas", std::move(replicas)}});
+    }
+    result.line =
+        RunJson{{"step", trainer.step()},    {"epoch", epoch_},          {"time", unix_time()},
+                {"seconds", seconds_},       {"steps", steps_},          {"examples", static_cast<int64_t>(examples)},
+                {"loss", json_number(loss)}, {"lr", rate_json(trainer)}, {"workers", std::move(workers)}};
+  }
+  steps_wanted_ = static_cast<int64_t>(row(0)[kNextSteps]);
+  seconds_ = 0;
+  steps_ = 0;
+  examples_ = 0;
+  for (auto& phases : phases_) std::fill(phases.begin(), phases.end(), 0);
+  resume();
+  return result;
+}
+
+RunJson StepIntervals::devices() const {
+  RunJson devices = RunJson::array();
+  for (const WorkerNames& worker : names_) {
+    for (const std::string& device : worker.devices) devices.push_back(device);
+  }
+  return devices;
+}
+
+}  // namespace lockstep::detail

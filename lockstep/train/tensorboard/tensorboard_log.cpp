@@ -1,0 +1,68 @@
+#include "lockstep/train/tensorboard/tensorboard_log.h"
+
+#include <string_view>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+namespace lockstep::tensorboard {
+namespace {
+
+constexpr std::string_view kValidation = "val_";
+
+/// A training that begins anew replaces all that older files of the folder say.
+SummaryWriterOptions options_after(int64_t step) { return {.purge_step = step == 0 ? 0 : step + 1}; }
+
+}  // namespace
+
+std::optional<double> learning_rate_of(const Trainer& trainer) {
+  try {
+    return trainer.lr();
+  } catch (const c10::Error&) {
+    return std::nullopt;
+  }
+}
+
+TensorBoardLog::TensorBoardLog(std::string folder, int64_t step)
+    : folder_(std::move(folder)), first_step_(step), training_(folder_, options_after(step)) {}
+
+void TensorBoardLog::hyper_parameters(const HyperParameters& parameters) {
+  has_parameters_ = true;
+  training_.hyper_parameters(parameters);
+}
+
+void TensorBoardLog::add_step(int64_t step, double loss, std::optional<double> rate) {
+  training_.scalar("step/loss", loss, step);
+  if (rate) training_.scalar("step/learning_rate", *rate, step);
+}
+
+void TensorBoardLog::add_epoch(int64_t step, const Logs& logs, std::optional<double> rate) {
+  for (const auto& [name, value] : logs) {
+    if (!name.starts_with(kValidation)) {
+      training_.scalar("epoch/" + name, value, step);
+      continue;
+    }
+    if (!validation_) validation_.emplace(folder_ + "/validation", options_after(first_step_));
+    validation_->scalar("epoch/" + name.substr(kValidation.size()), value, step);
+  }
+  if (rate) training_.scalar("epoch/learning_rate", *rate, step);
+  training_.flush();
+  if (validation_) validation_->flush();
+}
+
+void TensorBoardLog::add_histograms(int64_t step, const State& values) {
+  for (const auto& [name, value] : values) {
+    const auto* const tensor = std::get_if<StateTensor>(&value);
+    if (tensor == nullptr) continue;
+    const at::Tensor read = tensor->read();
+    if (read.is_floating_point()) training_.histogram("parameters/" + name, read, step);
+  }
+}
+
+void TensorBoardLog::end(SessionStatus status) {
+  if (has_parameters_) training_.session_end(status);
+  training_.close();
+  if (validation_) validation_->close();
+}
+
+}  // namespace lockstep::tensorboard

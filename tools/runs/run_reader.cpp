@@ -1,0 +1,182 @@
+#include "tools/runs/run_reader.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <csignal>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <unistd.h>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<Json> complete_lines(const fs::path& path) {
+  std::vector<Json> lines;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (json.is_object()) lines.push_back(std::move(json));
+  }
+  return lines;
+}
+
+std::string name_of_this_host() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+}
+
+/// When a process began, in seconds since 1970; nothing where the system does not tell.
+std::optional<double> start_of_process(int64_t pid) {
+  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(stat, text);
+  const size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos) return std::nullopt;
+  std::istringstream fields(text.substr(name_end + 1));
+  std::string field;
+  constexpr int kStartTime = 20;  // field 22, counted from the one behind the name
+  for (int i = 0; i < kStartTime; ++i) fields >> field;
+  std::ifstream all("/proc/stat");
+  for (std::string key; all >> key;) {
+    double boot = 0;
+    if (key == "btime" && all >> boot) {
+      return boot + std::strtod(field.c_str(), nullptr) / static_cast<double>(sysconf(_SC_CLK_TCK));
+    }
+    all.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  }
+  return std::nullopt;
+}
+
+double seconds_of_iso(const std::string& text) {
+  std::tm parts{};
+  return strptime(text.c_str(), "%Y-%m-%dT%H:%M:%SZ", &parts) == nullptr ? 0 : static_cast<double>(timegm(&parts));
+}
+
+/// Another process may have got the number of one that is gone: it began later than the run.
+bool is_process_gone(const Json& run) {
+  if (run.value("host", "") != name_of_this_host()) return false;
+  const int64_t pid = run.value("pid", int64_t{0});
+  if (pid <= 0 || (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH)) return true;
+  constexpr double kRounding = 3;
+  const double begun = seconds_of_iso(run.value("started", run.value("created", "")));
+  const auto start = start_of_process(pid);
+  return start && begun > 0 && *start > begun + kRounding;
+}
+
+/// The best value of a log; NaN is never better.
+std::optional<double> best_of(const RunRecord& record, const std::string& name, bool larger_is_better) {
+  std::optional<double> best;
+  for (const Json& epoch : record.epochs) {
+    const auto value = epoch.contains(name) ? json_double(epoch[name]) : std::nullopt;
+    if (!value || std::isnan(*value)) continue;
+    if (!best || (larger_is_better ? *value > *best : *value < *best)) best = value;
+  }
+  return best;
+}
+
+double sum_of_seconds(const std::vector<Json>& lines) {
+  double sum = 0;
+  for (const Json& line : lines) sum += line.contains("seconds") ? json_double(line["seconds"]).value_or(0) : 0;
+  return sum;
+}
+
+}  // namespace
+
+std::optional<double> json_double(const Json& value) {
+  if (value.is_number()) return value.get<double>();
+  if (value == "NaN") return std::numeric_limits<double>::quiet_NaN();
+  if (value == "Infinity") return std::numeric_limits<double>::infinity();
+  if (value == "-Infinity") return -std::numeric_limits<double>::infinity();
+  return std::nullopt;
+}
+
+RunRecord read_run(const std::string& path) {
+  std::ifstream file(fs::path(path) / "run.json");
+  LOCKSTEP_CHECK_VALUE(file.good(), "[runs] the folder has no run.json: folder=", path,
+                       "; callbacks::run_folder and `lockstep train` make run folders");
+  RunRecord record{.path = path, .run = Json::parse(file, nullptr, /*allow_exceptions=*/false)};
+  LOCKSTEP_CHECK_VALUE(record.run.is_object(), "[runs] run.json is no JSON object: folder=", path);
+  const Json format = record.run.value("format", Json());
+  LOCKSTEP_CHECK_VALUE(format == 1, "[runs] run.json has a format that this version does not read: folder=", path,
+                       ", format=", format.dump(), ", read=1");
+  record.epochs = complete_lines(fs::path(path) / "metrics.jsonl");
+  record.steps = complete_lines(fs::path(path) / "steps.jsonl");
+  record.state = record.run.value("state", "unknown");
+  if (record.state == "running" && is_process_gone(record.run)) record.state = "lost";
+  return record;
+}
+
+std::vector<std::string> find_runs(const std::string& path) {
+  if (fs::exists(fs::path(path) / "run.json")) return {path};
+  LOCKSTEP_CHECK_VALUE(fs::is_directory(path), "[runs] there is no such folder: folder=", path);
+  std::vector<std::string> found;
+  const auto options = fs::directory_options::skip_permission_denied;
+  for (auto entry = fs::recursive_directory_iterator(path, options); entry != fs::recursive_directory_iterator();
+       ++entry) {
+    if (!entry->is_directory() || !fs::exists(entry->path() / "run.json")) continue;
+    found.push_back(entry->path().string());
+    entry.disable_recursion_pending();
+  }
+  LOCKSTEP_CHECK_VALUE(!found.empty(), "[runs] there is no run folder below: folder=", path);
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::optional<std::pair<std::string, double>> best_loss(const RunRecord& record) {
+  for (const char* const name : {"val_loss", "loss"}) {
+    if (const auto best = best_of(record, name, /*larger_is_better=*/false)) return std::pair(std::string(name), *best);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::pair<std::string, double>> best_accuracy(const RunRecord& record) {
+  for (const bool is_validation : {true, false}) {
+    for (const Json& epoch : record.epochs) {
+      for (const auto& [name, value] : epoch.items()) {
+        if (name.starts_with("val_") != is_validation || name.find("acc") == std::string::npos) continue;
+        if (const auto best = best_of(record, name, /*larger_is_better=*/true)) return std::pair(name, *best);
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+double seconds_of_run(const RunRecord& record) {
+  return std::max(sum_of_seconds(record.epochs), sum_of_seconds(record.steps));
+}
+
+Json summary_of_run(const RunRecord& record) {
+  const Json strategy = record.run.value("strategy", Json::object());
+  Json summary{{"name", record.run.value("name", "")},
+               {"state", record.state},
+               {"strategy", strategy.value("name", "")},
+               {"workers", strategy.value("workers", 1)},
+               {"replicas", strategy.value("replicas", 1)},
+               {"epochs", record.epochs.size()},
+               {"steps", nullptr},
+               {"best_loss", nullptr},
+               {"best_accuracy", nullptr},
+               {"seconds", seconds_of_run(record)},
+               {"created", record.run.value("created", "")},
+               {"folder", record.path}};
+  for (const auto* const lines : {&record.epochs, &record.steps}) {
+    if (!lines->empty() && lines->back().contains("step")) summary["steps"] = lines->back()["step"];
+  }
+  const auto set_best = [&](const char* name, const auto& best) {
+    if (best) summary[name] = {{"log", best->first}, {"value", best->second}};
+  };
+  set_best("best_loss", best_loss(record));
+  set_best("best_accuracy", best_accuracy(record));
+  return summary;
+}
+
+}  // namespace lockstep::tools

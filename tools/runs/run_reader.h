@@ -1,0 +1,45 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/report.h"
+
+/// Run folders, which `callbacks::run_folder` writes.
+namespace lockstep::tools {
+
+struct RunRecord {
+  std::string path = {};
+  /// run.json.
+  Json run = {};
+  /// The lines of metrics.jsonl and steps.jsonl. A last line that is not complete, of a run that was killed or still
+  /// writes, is left out.
+  std::vector<Json> epochs = {};
+  std::vector<Json> steps = {};
+  /// That of run.json; "lost" where it says "running" and the process is gone. On another host nobody knows: then it is
+  /// "running".
+  std::string state = {};
+};
+
+/// Reads a folder. ValueError where it is no run folder, or one of another format.
+RunRecord read_run(const std::string& path);
+
+/// The run folders at a path: the path itself, or all below it. ValueError where there are none.
+std::vector<std::string> find_runs(const std::string& path);
+
+/// A number of a JSON file, those included that are texts: "NaN", "Infinity", "-Infinity".
+std::optional<double> json_double(const Json& value);
+
+/// The best value of a log of epochs, as a name and a value: the smallest "val_loss", or "loss"; the largest value of
+/// the first log with "acc" in its name, those of validation first. Nothing where no epoch has one.
+std::optional<std::pair<std::string, double>> best_loss(const RunRecord& record);
+std::optional<std::pair<std::string, double>> best_accuracy(const RunRecord& record);
+
+/// Seconds of training, those before a restore included.
+double seconds_of_run(const RunRecord& record);
+
+/// One object: name, state, strategy, replicas, epochs, steps, best values, seconds, folder.
+Json summary_of_run(const RunRecord& record);
+
+}  // namespace lockstep::tools
