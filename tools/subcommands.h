@@ -51,4 +51,10 @@ void add_export(CLI::App& app);
 void add_completion(CLI::App& app);
 void add_man(CLI::App& app);
 
+/// `lockstep runs list|show|compare FOLDER...`: the folders that `callbacks::run_folder` writes.
+void add_runs(CLI::App& app);
+
+/// `lockstep trace FOLDER -o FILE`: merges the traces of all workers into one file.
+void add_trace(CLI::App& app);
+
 }  // namespace lockstep::tools

@@ -30,7 +30,7 @@ above() { # above LIMIT VALUE WHAT
 # One command, as in the README.
 result=$("$lockstep" train --model mlp --data "$digits" --target label --epochs 8 --validation 0.2 --folder one --quiet --json)
 above 0.9 "$(number val_accuracy "$result")" "accuracy of the digits"
-for file in plan.json metrics.jsonl model.safetensors checkpoints; do
+for file in plan.json run.json metrics.jsonl model.safetensors checkpoints; do
   [[ -e one/$file ]] || fail "the run folder must have $file"
 done
 

@@ -219,13 +219,14 @@ class CharacterGpt final : public Network {
       const auto linear = [&](const std::string& name) {
         return "    y = torch.linear(y, " + p + name + ".weight, " + p + name + ".bias)\n";
       };
-      text += script_layer_norm("y", "x", p + ".attention_norm", width_) + linear(".queries_keys_values") +
-              c10::str("    z = y.view([rows, n, 3, ", heads_, ", ", part, "]).permute([2, 0, 3, 1, 4])\n",
-                       "    y = torch.matmul(z[0], z[1].transpose(2, 3)) / ", exact(std::sqrt(static_cast<double>(part))),
-                       "\n    y = torch.softmax(y.masked_fill(later, float(\"-inf\")), 3)\n",
-                       "    y = torch.matmul(y, z[2]).transpose(1, 2).reshape([rows, n, ", width_, "])\n") +
-              linear(".output") + "    x = x + y\n" + script_layer_norm("y", "x", p + ".perceptron_norm", width_) +
-              linear(".widen") + "    y = torch.gelu(y)\n" + linear(".narrow") + "    x = x + y\n";
+      text +=
+          script_layer_norm("y", "x", p + ".attention_norm", width_) + linear(".queries_keys_values") +
+          c10::str("    z = y.view([rows, n, 3, ", heads_, ", ", part, "]).permute([2, 0, 3, 1, 4])\n",
+                   "    y = torch.matmul(z[0], z[1].transpose(2, 3)) / ", exact(std::sqrt(static_cast<double>(part))),
+                   "\n    y = torch.softmax(y.masked_fill(later, float(\"-inf\")), 3)\n",
+                   "    y = torch.matmul(y, z[2]).transpose(1, 2).reshape([rows, n, ", width_, "])\n") +
+          linear(".output") + "    x = x + y\n" + script_layer_norm("y", "x", p + ".perceptron_norm", width_) +
+          linear(".widen") + "    y = torch.gelu(y)\n" + linear(".narrow") + "    x = x + y\n";
     }
     return text + script_layer_norm("x", "x", self + ".norm", width_) + script_linear(self + ".next");
   }
@@ -300,7 +301,8 @@ torch::Tensor ScaledNetwork::forward(const torch::Tensor& x) {
 }
 
 std::string ScaledNetwork::script(const std::string& self) const {
-  return "    x = (x.type_as(" + self + ".shift) - " + self + ".shift) * " + self + ".scale\n" + body_->script(self + ".body");
+  return "    x = (x.type_as(" + self + ".shift) - " + self + ".shift) * " + self + ".scale\n" +
+         body_->script(self + ".body");
 }
 
 }  // namespace lockstep::tools

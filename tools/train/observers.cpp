@@ -1,11 +1,12 @@
 #include "tools/train/observers.h"
 
-#include "lockstep/train/callbacks/callbacks.h"
+#include "lockstep/train/runs/run_folder.h"
 
 namespace lockstep::tools {
 
-std::vector<std::shared_ptr<Callback>> make_observers(const TrainPlan& /*plan*/, const std::string& folder) {
-  return {callbacks::json_log(folder + "/metrics.jsonl"), callbacks::csv_log(folder + "/metrics.csv")};
+std::vector<std::shared_ptr<Callback>> make_observers(const TrainPlan& plan, const std::string& folder) {
+  return {callbacks::run_folder(
+      folder, {.configuration = plan.to_json().dump(), .seed = static_cast<uint64_t>(plan.settings.integer("seed"))})};
 }
 
 }  // namespace lockstep::tools

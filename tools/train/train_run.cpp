@@ -231,14 +231,17 @@ int run_training(const TrainRequest& request) {
   const auto scope = strategy.scope();
   const Module<Network> model = make_replicated_model(plan);
   const auto parameters = model->parameters();
-  LOCKSTEP_CHECK_VALUE(std::any_of(parameters.begin(), parameters.end(), [](const auto& p) { return p.requires_grad(); }),
-                       "[train] the model has no parameters that can be trained: model=", settings.text("model"),
-                       "; save it in Python with requires_grad_()");
-  auto callbacks = make_observers(plan, folder);
+  LOCKSTEP_CHECK_VALUE(
+      std::any_of(parameters.begin(), parameters.end(), [](const auto& p) { return p.requires_grad(); }),
+      "[train] the model has no parameters that can be trained: model=", settings.text("model"),
+      "; save it in Python with requires_grad_()");
+  std::vector<std::shared_ptr<Callback>> callbacks;
   if (const auto patience = settings.find_integer("patience")) {
     LOCKSTEP_CHECK_VALUE(data.validation.has_value(), "[train] --patience needs --validation");
     callbacks.push_back(callbacks::early_stopping({.patience = *patience}));
   }
+  const auto observers = make_observers(plan, folder);
+  callbacks.insert(callbacks.end(), observers.begin(), observers.end());
   const auto trainer = make_trainer(strategy, model, plan, callbacks);
 
   const int64_t batch_size = settings.integer("batch-size");
