@@ -6,7 +6,7 @@ FUZZ_SECONDS ?= 60
 JOBS   ?= $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup plugin build test demo demo-workers golden lint fmt bench asan tsan fuzz install clean
+.PHONY: help setup plugin build test demo demo-workers docs golden lint fmt bench asan tsan fuzz install clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ demo-workers: setup ## Train on handwritten digits on two workers
 	cmake --preset release
 	cmake --build --preset release --parallel $(JOBS) --target digits lockstep_command
 	build/release/bin/lockstep run -n 2 -- build/release/bin/digits
+
+docs: ## Build the documentation as a site into build/site; needs only Python
+	scripts/make_docs.py
 
 golden: setup ## Compare with TensorFlow's own answers; GOLDEN=DIR for another folder of them
 	cmake --preset release

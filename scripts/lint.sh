@@ -17,6 +17,8 @@ check shellcheck shellcheck scripts/*.sh tests/tools/*.sh tests/train/*.sh tests
 check alone scripts/check_alone.py --build build/release
 check links scripts/check_links.py
 check blocks scripts/check_code_blocks.py
+check pictures docs/pictures/make_pictures.py --check
+check site scripts/make_docs.py
 check peers scripts/check_peers.py
 
 if ((${#failed[@]})); then

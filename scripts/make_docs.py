@@ -136,7 +136,7 @@ class Site:
 
     def code_link(self, page, text):
         """Returns the address of what a text in backticks names: a file, a class, a function with its class, or None."""
-        if re.fullmatch(r"[\w.-]+(/[\w.-]+)+/?", text):
+        if re.fullmatch(r"(?!build/)[\w.-]+(/[\w.-]+)+/?", text):
             for base in ("", "lockstep/"):
                 if (ROOT / (base + text)).is_file():
                     return self.relative(page, self.address_of(base + text))

@@ -19,7 +19,7 @@ NUMBER = r"(?<![\w.])(?:0x[0-9a-fA-F']+|\d[\d']*(?:\.\d+)?(?:e[+-]?\d+)?)[uUlLfF
 
 
 def pattern(comment, words, strings=STRING, extra=r"(?!)"):
-    word = r"\b(?:" + "|".join(words.split()) + r")\b" if words else r"(?!)"
+    word = r"(?<![\w./$-])(?:" + "|".join(words.split()) + r")\b" if words else r"(?!)"
     return re.compile(f"(?P<c>{comment})|(?P<s>{strings})|(?P<p>{extra})|(?P<k>{word})|(?P<n>{NUMBER})", re.M)
 
 
