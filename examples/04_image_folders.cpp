@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kSize = 24;  // rows and columns that the network sees
 constexpr int64_t kGlobalBatch = 16;
-constexpr int64_t kEpochs = 10;
+constexpr int64_t kEpochs = 14;
 constexpr double kRequiredAccuracy = 0.9;
 
 // ---- The images
@@ -90,9 +90,11 @@ double train(const ls::Strategy& strategy, const fs::path& folder) {
   auto scope = strategy.scope();
   const auto classes = static_cast<int64_t>(training.classes.size());
   auto model = ls::module_from([&] { return network(classes); });
-  auto adam = ls::optimizer<torch::optim::Adam>(model, 3e-3);
+  auto adam = ls::optimizer<torch::optim::Adam>(model, 1e-3);
+  const auto steps = kEpochs * (static_cast<int64_t>(training.files.size()) / kGlobalBatch + 1);
   ls::Trainer trainer(strategy, model, adam, ls::losses::cross_entropy(),
-                      {.metrics = {ls::metrics::sparse_categorical_accuracy("accuracy")}});
+                      {.metrics = {ls::metrics::sparse_categorical_accuracy("accuracy")},
+                       .schedules = {ls::schedules::one_cycle(6e-3, steps)}});
   const auto history = trainer.fit(batches, {.epochs = kEpochs, .validation = test_batches, .verbose = false});
   for (size_t i = 0; i < history.epochs.size(); ++i) {
     const auto& logs = history.epochs[i];

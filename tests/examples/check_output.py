@@ -14,7 +14,7 @@ A file has commands, each behind "$ " and followed by what it prints on standard
     worker 0 of 1 has read 10000 of 10000 rows
     loss 0.012, <1.3> s         decimal numbers to the tolerance, integers exactly; in < > any number
     it writes <a text>          in < > any text
-    ...                         any lines
+    ...                         any lines; what follows the last one is the end
     (exit status 137)           where it is not 0
 
 Other lines that begin with # are comments. Spaces between words may differ in number. Commands run in one empty folder.
@@ -93,21 +93,38 @@ def first_difference(expected, lines, tolerance, any_order=False):
             left.remove(found)
         return f"did not expect `{left[0]}`" if left else None
     at = 0
-    gap = False
+    segments = [[]]
     for wanted in expected:
         if wanted == "...":
-            gap = True
-            continue
-        begin = at
-        while at < len(lines) and not fits(wanted, lines[at], tolerance):
-            if not gap:
-                return f"line {at + 1}: expected `{wanted}`, got `{lines[at]}`"
-            at += 1
-        if at == len(lines):
-            return f"expected `{wanted}` after line {begin}"
-        at += 1
-        gap = False
-    return None if gap or at == len(lines) else f"line {at + 1}: did not expect `{lines[at]}`"
+            segments.append([])
+        else:
+            segments[-1].append(wanted)
+    for number, segment in enumerate(segments):
+        if number == 0:
+            places = [0]
+        elif number + 1 == len(segments):  # what follows the last "..." is the end
+            places = [len(lines) - len(segment)]
+        else:
+            places = range(at, len(lines) - len(segment) + 1)
+        problem = f"expected `{segment[0]}` after line {at}" if segment else None
+        for place in places:
+            problem = difference_at(segment, lines, place, tolerance) if place >= at else problem
+            if problem is None:
+                at = place + len(segment)
+                break
+        if problem:
+            return problem
+    return None if at == len(lines) else f"line {at + 1}: did not expect `{lines[at]}`"
+
+
+def difference_at(segment, lines, place, tolerance):
+    """Returns a text that names the first line of a segment that is not at this place of the output, or nothing."""
+    for number, wanted in enumerate(segment, place):
+        if number >= len(lines):
+            return f"expected `{wanted}` after line {number}"
+        if not fits(wanted, lines[number], tolerance):
+            return f"line {number + 1}: expected `{wanted}`, got `{lines[number]}`"
+    return None
 
 
 def run(command, folder):
@@ -179,6 +196,10 @@ def self_test():
         (True, ["a", "..."], ["a", "b"], False),
         (True, ["...", "b"], ["a", "c", "b"], False),
         (False, ["...", "d"], ["a", "c", "b"], False),
+        (True, ["a", "...", "b"], ["a", "b", "c", "b"], False),
+        (True, ["a", "...", "c", "...", "b"], ["a", "b", "c", "b"], False),
+        (False, ["a", "...", "d", "...", "b"], ["a", "b", "c", "b"], False),
+        (False, ["a", "...", "b", "c"], ["a", "b"], False),
     ]
     for good, expected, lines, any_order in sequences:
         assert (first_difference(expected, lines, 0.1, any_order) is None) == good, (expected, lines)
