@@ -41,10 +41,6 @@ void add_subcommands(CLI::App& app, const std::vector<std::string>& program) {
   lockstep::tools::add_trace(app);
   lockstep::tools::add_completion(app);
   lockstep::tools::add_man(app);
-  lockstep::tools::add_completion(app);
-  lockstep::tools::add_man(app);
-  lockstep::tools::add_runs(app);
-  lockstep::tools::add_trace(app);
 }
 
 }  // namespace

@@ -41,6 +41,7 @@ void add_runs(CLI::App& app);
 
 /// `lockstep trace FOLDER -o FILE`: merges the traces of all workers into one file.
 void add_trace(CLI::App& app);
+
 /// `lockstep train`, `eval`, `predict`, `export`: trainings without a program, and what is done with their models.
 void add_train(CLI::App& app);
 void add_eval(CLI::App& app);
@@ -50,11 +51,5 @@ void add_export(CLI::App& app);
 /// `lockstep completion bash|zsh|fish`, `lockstep man`: made of the definitions of all subcommands.
 void add_completion(CLI::App& app);
 void add_man(CLI::App& app);
-
-/// `lockstep runs list|show|compare FOLDER...`: the folders that `callbacks::run_folder` writes.
-void add_runs(CLI::App& app);
-
-/// `lockstep trace FOLDER -o FILE`: merges the traces of all workers into one file.
-void add_trace(CLI::App& app);
 
 }  // namespace lockstep::tools
