@@ -57,7 +57,7 @@ TraceStepResult bench_trace_step(const StepOptions& options) {
   const auto work = [&] { step(); };
   TraceFolder folder;
   time_of(20, work);
-  const int repeats = std::max(1, static_cast<int>(0.1 / time_of(20, work)));
+  const int repeats = std::max(1, static_cast<int>(0.5 / time_of(20, work)));
   std::vector<double> off, counting, tracing;
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(options.seconds);
   while (off.size() < 5 || std::chrono::steady_clock::now() < end) {

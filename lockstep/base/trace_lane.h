@@ -12,7 +12,7 @@
 #include "lockstep/base/trace.h"
 #include "lockstep/base/trace_thread.h"
 
-/// What trace.cpp measures and trace_writer.cpp writes.
+/// What trace_lane.cpp measures and trace_writer.cpp writes.
 namespace lockstep::trace::detail {
 
 constexpr uint32_t kCounting = 1;

@@ -3,7 +3,6 @@
 #include <charconv>
 #include <chrono>
 #include <condition_variable>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <thread>
@@ -44,21 +43,51 @@ std::string json_text(std::string_view text) {
   return quoted + '"';
 }
 
-std::string microseconds(int64_t nanoseconds) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.3f", static_cast<double>(nanoseconds) / 1e3);
-  return text.data();
+void append_number(std::string& text, int64_t number) {
+  std::array<char, 24> digits{};
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number);
+  text.append(digits.data(), end.ptr);
 }
 
-std::string event_text(const TraceEvent& event, const TraceWorker& worker, int lane) {
-  std::string text = "{\"name\":" + json_text(event.name) + ",\"cat\":" + json_text(phase_name(event.phase)) +
-                     ",\"ph\":\"X\",\"ts\":" + microseconds(event.begin + worker.clock_offset) +
-                     ",\"dur\":" + microseconds(event.end - event.begin) + ",\"pid\":" + std::to_string(worker.index) +
-                     ",\"tid\":" + std::to_string(lane) + ",\"args\":{\"step\":" + std::to_string(event.step);
-  if (event.bytes != 0) text += ",\"bytes\":" + std::to_string(event.bytes);
-  if (!event.reduce_op.empty()) text += ",\"reduce_op\":" + json_text(event.reduce_op);
-  if (event.dtype >= 0) text += ",\"dtype\":" + json_text(dtype_name(static_cast<c10::ScalarType>(event.dtype)));
-  return text + "}}";
+void append_microseconds(std::string& text, int64_t nanoseconds) {
+  if (nanoseconds < 0) text += '-';
+  const auto whole = static_cast<uint64_t>(std::abs(nanoseconds));
+  append_number(text, static_cast<int64_t>(whole / 1000));
+  text += {'.', static_cast<char>('0' + whole % 1000 / 100), static_cast<char>('0' + whole % 100 / 10),
+           static_cast<char>('0' + whole % 10)};
+}
+
+/// Names are string literals of lockstep, which need no escapes.
+void set_event_text(const TraceEvent& event, const TraceWorker& worker, int lane, std::string& text) {
+  text = "{\"name\":\"";
+  text += event.name;
+  text += "\",\"cat\":\"";
+  text += phase_name(event.phase);
+  text += "\",\"ph\":\"X\",\"ts\":";
+  append_microseconds(text, event.begin + worker.clock_offset);
+  text += ",\"dur\":";
+  append_microseconds(text, event.end - event.begin);
+  text += ",\"pid\":";
+  append_number(text, worker.index);
+  text += ",\"tid\":";
+  append_number(text, lane);
+  text += ",\"args\":{\"step\":";
+  append_number(text, event.step);
+  if (event.bytes != 0) {
+    text += ",\"bytes\":";
+    append_number(text, static_cast<int64_t>(event.bytes));
+  }
+  if (!event.reduce_op.empty()) {
+    text += ",\"reduce_op\":\"";
+    text += event.reduce_op;
+    text += '"';
+  }
+  if (event.dtype >= 0) {
+    text += ",\"dtype\":\"";
+    text += dtype_name(static_cast<c10::ScalarType>(event.dtype));
+    text += '"';
+  }
+  text += "}}";
 }
 
 std::string metadata(std::string_view what, const TraceWorker& worker, int lane, const std::string& arguments) {
@@ -78,6 +107,7 @@ struct TraceSession {
   bool is_environment_read = false;
   pid_t process = 0;
   std::unique_ptr<TraceFile> file;
+  std::string line;
   std::thread thread;
 
   void start(const TraceOptions& given);
@@ -162,7 +192,10 @@ void TraceSession::drain() {
       file->add(metadata("thread_name", worker, lane->number, "\"name\":" + json_text(name)));
       file->add(metadata("thread_sort_index", worker, lane->number, c10::str("\"sort_index\":", order)));
     }
-    for (const TraceEvent& event : events) file->add(event_text(event, worker, lane->number));
+    for (const TraceEvent& event : events) {
+      set_event_text(event, worker, lane->number, line);
+      file->add(line);
+    }
   }
   if (file && !file->flush()) {
     LOCKSTEP_LOG(Warn) << "the trace ends here, because the file cannot be written: " << file->path();

@@ -1,9 +1,7 @@
-#include "lockstep/base/trace.h"
+#include "lockstep/base/trace_lane.h"
 
 #include <algorithm>
 #include <chrono>
-
-#include "lockstep/base/trace_lane.h"
 
 namespace lockstep::trace {
 namespace detail {

@@ -1,5 +1,3 @@
-#include "lockstep/base/trace_thread.h"
-
 #include <algorithm>
 #include <deque>
 #include <utility>
