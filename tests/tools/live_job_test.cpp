@@ -29,11 +29,11 @@ ProcessLook answer_of(int worker, int64_t second, int64_t runs, const std::strin
   dump.num_workers = 2;
   dump.replicas_per_worker = 1;
   dump.host = "n";
-  dump.newest_ns = (10 * worker + second) * kSecond;
+  dump.newest_ns = (10 * (worker + 1) + second) * kSecond;
   dump.activity.now_ns = dump.newest_ns;
   dump.activity.runs = runs;
   dump.activity.name = activity;
-  dump.activity.first_run_ns = 10 * worker * kSecond;
+  dump.activity.first_run_ns = 10 * (worker + 1) * kSecond;
   return look;
 }
 
@@ -64,7 +64,7 @@ TEST(LiveJobTest, RatesAndPlaces) {
 
 TEST(LiveJobTest, InputCheckpointsAndGradients) {
   JobLook look{answer_of(0, 5, 1, "input"), answer_of(1, 5, 1, "run")};
-  look[0].dump->activity.since_ns = 3 * kSecond;
+  look[0].dump->activity.since_ns = 13 * kSecond;
   wait_in_call(look[1], "gradients");
   const LiveJob job = compare_looks(look, look);
   EXPECT_EQ(job.workers[0].where, "waits for input for 2.0 s");
