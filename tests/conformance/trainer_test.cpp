@@ -13,6 +13,7 @@
 #include "lockstep/lockstep.h"
 #include "tests/conformance/models.h"
 #include "tests/conformance/strategies.h"
+#include "tests/support/test_folder.h"
 
 namespace lockstep::conformance {
 namespace {
@@ -206,6 +207,40 @@ TEST_P(TrainerTest, AccumulationClippingSchedulesAndAverages) {
   EXPECT_TRUE(torch::allclose(ordered ? predicted : in_any_order(predicted),
                               ordered ? expected : in_any_order(expected), 1e-6, 1e-6));
   EXPECT_TRUE(torch::equal(model.replica(0).parameters()[0].cpu(), parameters)) << "the parameters are back";
+}
+
+/// The sum of a number over the lines of a file.
+int64_t sum_in_lines(const std::string& path, const std::string& name) {
+  const std::string text = lockstep::tests::bytes_of(path);
+  const std::string key = "\"" + name + "\":";
+  int64_t sum = 0;
+  for (size_t at = text.find(key); at != std::string::npos; at = text.find(key, at + 1)) {
+    sum += std::stoll(text.substr(at + key.size()));
+  }
+  return sum;
+}
+
+TEST_P(TrainerTest, RunFolders) {
+  const LabelledImages images = labelled_images(15);
+  const lockstep::tests::TestFolder folder;
+  const Strategy strategy = GetParam().make();
+  torch::manual_seed(3);
+  auto scope = strategy.scope();
+  auto model = module<Mlp>();
+  auto sgd = optimizer<torch::optim::SGD>(model, kTrainerMomentum);
+  Trainer trainer(strategy, model, sgd, losses::nll(),
+                  {.callbacks = {callbacks::run_folder(folder / "run", {.tensorboard = false, .line_every = 1e-9})}});
+  trainer.fit(images.dataset().batch(3), {.epochs = 2, .verbose = false});
+  if (!trainer.is_chief()) {
+    EXPECT_TRUE(folder.names().empty()) << "one worker writes";
+    return;
+  }
+  EXPECT_EQ(sum_in_lines(folder / "run/steps.jsonl", "examples"), 30);
+  EXPECT_EQ(sum_in_lines(folder / "run/steps.jsonl", "steps"), 10);
+  EXPECT_EQ(sum_in_lines(folder / "run/metrics.jsonl", "examples"), 30);
+  const int64_t replicas = strategy.num_replicas_in_sync();
+  EXPECT_EQ(sum_in_lines(folder / "run/steps.jsonl", "replica"), 10 * (replicas * (replicas - 1) / 2))
+      << "each line has all replicas";
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, TrainerTest, ::testing::ValuesIn(all_strategies({{2, 2}})), strategy_name);
