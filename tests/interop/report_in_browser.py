@@ -26,8 +26,8 @@ class Browser:
         to_read, self.to_write = os.pipe()
         self.from_read, from_write = os.pipe()
         # The browser reads from descriptor 3 and writes to 4.
-        command = ["bash", "-c", f'exec "$@" 3<&{to_read} 4>&{from_write}', "_", program, "--headless", "--no-sandbox", "--disable-gpu",
-                   "--hide-scrollbars", "--no-first-run", f"--user-data-dir={profile}", "--remote-debugging-pipe", "about:blank"]
+        command = ["bash", "-c", f'exec "$@" 3<&{to_read} 4>&{from_write}', "_", program, "--headless", "--no-sandbox",
+                   "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run", f"--user-data-dir={profile}", "--remote-debugging-pipe", "about:blank"]
         self.process = subprocess.Popen(command, pass_fds=(to_read, from_write), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         os.close(to_read)
         os.close(from_write)

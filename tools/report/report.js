@@ -215,7 +215,10 @@
       if (theme === 'system') delete root.dataset.theme; else root.dataset.theme = theme;
       button.textContent = 'Theme: ' + theme;
     };
-    try { theme = order.includes(localStorage.getItem('lockstep-theme')) ? localStorage.getItem('lockstep-theme') : theme; } catch { /* no storage */ }
+    try {
+      const kept = localStorage.getItem('lockstep-theme');
+      if (order.includes(kept)) theme = kept;
+    } catch { /* no storage */ }
     button.addEventListener('click', () => {
       theme = order[(order.indexOf(theme) + 1) % order.length];
       try { localStorage.setItem('lockstep-theme', theme); } catch { /* no storage */ }
