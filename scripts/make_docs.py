@@ -60,13 +60,12 @@ class Site:
         for line in (ROOT / INDEX).read_text().splitlines():
             if line.startswith("## "):
                 section = line[3:].strip()
-            for target in re.findall(r"\]\(([^)#\s]+\.md)\)", line):
+            for title, target in re.findall(r"\[([^\]]+)\]\(([^)#\s]+\.md)\)", line):
                 path = posixpath.normpath(posixpath.join("docs", target))
                 if path in self.by_source or not (ROOT / path).exists():
                     continue
-                title = re.search(r"^# +(.*)$", (ROOT / path).read_text(), re.M)
                 name = path.removeprefix("docs/").removesuffix(".md").lower().replace("/", "_")
-                self.add(Page(path, name + ".html", plain(title.group(1)) if title else name, section))
+                self.add(Page(path, name + ".html", plain(title[0].upper() + title[1:]), section))
         for file in sorted((ROOT / "docs").glob("**/*.md")):
             path = str(file.relative_to(ROOT))
             if path not in self.by_source:

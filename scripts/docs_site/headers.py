@@ -166,7 +166,7 @@ class Reader:
                 return None
             if kind.startswith("enum"):
                 values = tidy(self.text[body[0]:body[1]].replace("///", "//"))
-                inner = self.text[body[0]:body[1]].strip("\n").rstrip()
+                inner = textwrap.indent(textwrap.dedent(self.text[body[0]:body[1]].strip("\n").rstrip()), "  ")
                 shown = f"{text} {{\n{inner}\n}}" if "\n" in inner else f"{text} {{ {values} }}"
                 return Entry(prose, [(name, shown)], "enum", [], scope)
             members = self.read(body[0], body[1], full, kind != "class", True)

@@ -25,6 +25,15 @@ def plain(text):
     return re.sub(r"(\*\*|\*|`)", "", text).replace("\\|", "|").strip()
 
 
+def breakable(code):
+    """Returns code as HTML in which long words may be broken behind their parts."""
+    def word(match):
+        parts = re.split(r"(?<=::)|(?<=[./(_,=])(?=\w)", match.group())
+        return "<wbr>".join(html.escape(part, quote=False) for part in parts)
+    return "".join(word(match) if len(match.group()) > 20 else html.escape(match.group(), quote=False)
+                   for match in re.finditer(r"\s+|\S+", code))
+
+
 class Markdown:
     """One page. `link(target)` returns the address for the target of a link, `code_link(text)` one for a name in backticks or
     None, `picture(target, alt)` the HTML of an image. After `render`, `headings` has (level, anchor, title, text below it)."""
@@ -198,7 +207,7 @@ class Markdown:
 
         def code(match):
             inner = match.group(2).strip() if match.group(1) != "`" else match.group(2)
-            shown = f"<code>{html.escape(inner, quote=False)}</code>"
+            shown = f"<code>{breakable(inner)}</code>"
             address = None if self.inside_link else self.code_link(inner)
             return keep(f'<a class="name" href="{html.escape(address)}">{shown}</a>' if address else shown)
 
