@@ -20,7 +20,7 @@ import sys
 sys.dont_write_bytecode = True
 
 from docs_site.check_site import broken_links
-from docs_site.headers import public_headers, read_header
+from docs_site.headers import missed_names, public_headers, read_header
 from docs_site.highlight import highlight
 from docs_site.markdown import Markdown, anchor, plain
 from docs_site.template import page_html
@@ -76,7 +76,9 @@ class Site:
         listed = set(re.findall(r'#include "(lockstep/[^"]+)"', (ROOT / "lockstep/lockstep.h").read_text()))
         self.headers = []
         for path in public_headers(ROOT):
-            header = read_header(path, (ROOT / path).read_text())
+            text = (ROOT / path).read_text()
+            header = read_header(path, text)
+            self.faults += [f"{path}: scripts/docs_site/headers.py does not find {name}" for name in missed_names(text, header)]
             if not header.entries:
                 continue
             folder = path.split("/")[1] if path.count("/") > 1 else "lockstep"
