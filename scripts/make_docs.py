@@ -44,6 +44,7 @@ class Site:
         self.by_source = {}  # path of the repository to its page
         self.names = collections.defaultdict(set)  # name of the interface to addresses
         self.sources = {}    # path of the repository to the address of its text
+        self.images = {}     # path of the repository to its address
         self.search = []
         self.faults = []
 
@@ -152,13 +153,17 @@ class Site:
         return (self.relative(page, address) if address != page.address else "") + f"#{place}"
 
     def picture(self, page, target, alt):
-        """Returns a picture as part of the page, so that it follows the colours of the page."""
+        """Returns a picture. A drawing is a part of the page, so that it follows its colours; others are copied to the site."""
         path = posixpath.normpath(posixpath.join(posixpath.dirname(page.source), target))
-        if not (ROOT / path).exists() or not path.endswith(".svg"):
-            self.faults.append(f"{page.source}: the picture {target} must be an SVG file of the repository")
+        if not (ROOT / path).is_file() or path.startswith(("..", "/")):
+            self.faults.append(f"{page.source}: the picture {target} must be a file of the repository")
             return ""
-        drawing = re.sub(r"^<\?xml[^>]*>\s*", "", (ROOT / path).read_text())
-        return f'<figure tabindex="0">{drawing}<figcaption>{html.escape(alt)}</figcaption></figure>'
+        if path.endswith(".svg"):
+            shown = re.sub(r"^<\?xml[^>]*>\s*", "", (ROOT / path).read_text())
+        else:
+            address = self.images.setdefault(path, "images/" + path.replace("/", "_"))
+            shown = f'<img src="{self.relative(page, address)}" alt="{html.escape(alt)}">'
+        return f'<figure tabindex="0">{shown}<figcaption>{html.escape(alt)}</figcaption></figure>'
 
     def markdown(self, page, **options):
         return Markdown(link=lambda target: self.link(page, target), code_link=lambda text: self.code_link(page, text),
@@ -270,6 +275,9 @@ class Site:
         self.output.mkdir(parents=True)
         for asset in sorted((ROOT / "docs/site").iterdir()):
             shutil.copy(asset, self.output / asset.name)
+        for path, address in self.images.items():
+            (self.output / address).parent.mkdir(exist_ok=True)
+            shutil.copy(ROOT / path, self.output / address)
         (self.output / "search_index.js").write_text("const SEARCH_INDEX = " + json.dumps(self.search, ensure_ascii=False, separators=(",", ":")) + ";\n")
         order = [page for page in self.pages if page.section != "Sources"]
         for page in self.pages:

@@ -162,16 +162,15 @@ class Markdown:
 
     def table(self, lines, at, out):
         def cells(line):
-            return [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line.strip().strip("|") if not line.strip().endswith("\\|") else line.strip()[1:])]
+            line = line.strip().removeprefix("|")
+            line = line[:-1] if line.endswith("|") and not line.endswith("\\|") else line
+            return [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)]
         head = cells(lines[at])
         sides = [("right" if cell.endswith(":") else "") for cell in cells(lines[at + 1])]
         at += 2
         rows = []
         while at < len(lines) and "|" in lines[at] and lines[at].strip():
-            row = lines[at].strip()
-            row = row[1:] if row.startswith("|") else row
-            row = row[:-1] if row.endswith("|") and not row.endswith("\\|") else row
-            rows.append([cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", row)])
+            rows.append(cells(lines[at]))
             at += 1
 
         def line(row, tag):
