@@ -26,12 +26,14 @@ def plain(text):
 
 
 def breakable(code):
-    """Returns code as HTML in which long words may be broken behind their parts."""
-    def word(match):
-        parts = re.split(r"(?<=::)|(?<=[./(_,=])(?=\w)", match.group())
-        return "<wbr>".join(html.escape(part, quote=False) for part in parts)
-    return "".join(word(match) if len(match.group()) > 20 else html.escape(match.group(), quote=False)
-                   for match in re.finditer(r"\s+|\S+", code))
+    """Returns code as HTML in which long words may be broken behind their parts, and options of a command may not."""
+    def word(text):
+        if len(text) > 20:
+            parts = re.split(r"(?<=::)|(?<=[./(_,=])(?=\w)", text)
+            return "<wbr>".join(html.escape(part, quote=False) for part in parts)
+        shown = html.escape(text, quote=False)
+        return f'<span class="word">{shown}</span>' if "-" in text else shown
+    return "".join(word(match) for match in re.findall(r"\s+|\S+", code))
 
 
 class Markdown:
