@@ -20,7 +20,7 @@ import sys
 sys.dont_write_bytecode = True
 
 from docs_site.check_site import broken_links
-from docs_site.headers import public_headers, read_header
+from docs_site.headers import missed_names, public_headers, read_header
 from docs_site.highlight import highlight
 from docs_site.markdown import Markdown, anchor, plain
 from docs_site.template import page_html
@@ -44,6 +44,7 @@ class Site:
         self.by_source = {}  # path of the repository to its page
         self.names = collections.defaultdict(set)  # name of the interface to addresses
         self.sources = {}    # path of the repository to the address of its text
+        self.images = {}     # path of the repository to its address
         self.search = []
         self.faults = []
 
@@ -60,13 +61,12 @@ class Site:
         for line in (ROOT / INDEX).read_text().splitlines():
             if line.startswith("## "):
                 section = line[3:].strip()
-            for target in re.findall(r"\]\(([^)#\s]+\.md)\)", line):
+            for title, target in re.findall(r"\[([^\]]+)\]\(([^)#\s]+\.md)\)", line):
                 path = posixpath.normpath(posixpath.join("docs", target))
                 if path in self.by_source or not (ROOT / path).exists():
                     continue
-                title = re.search(r"^# +(.*)$", (ROOT / path).read_text(), re.M)
                 name = path.removeprefix("docs/").removesuffix(".md").lower().replace("/", "_")
-                self.add(Page(path, name + ".html", plain(title.group(1)) if title else name, section))
+                self.add(Page(path, name + ".html", plain(title[0].upper() + title[1:]), section))
         for file in sorted((ROOT / "docs").glob("**/*.md")):
             path = str(file.relative_to(ROOT))
             if path not in self.by_source:
@@ -77,7 +77,9 @@ class Site:
         listed = set(re.findall(r'#include "(lockstep/[^"]+)"', (ROOT / "lockstep/lockstep.h").read_text()))
         self.headers = []
         for path in public_headers(ROOT):
-            header = read_header(path, (ROOT / path).read_text())
+            text = (ROOT / path).read_text()
+            header = read_header(path, text)
+            self.faults += [f"{path}: scripts/docs_site/headers.py does not find {name}" for name in missed_names(text, header)]
             if not header.entries:
                 continue
             folder = path.split("/")[1] if path.count("/") > 1 else "lockstep"
@@ -151,13 +153,17 @@ class Site:
         return (self.relative(page, address) if address != page.address else "") + f"#{place}"
 
     def picture(self, page, target, alt):
-        """Returns a picture as part of the page, so that it follows the colours of the page."""
+        """Returns a picture. A drawing is a part of the page, so that it follows its colours; others are copied to the site."""
         path = posixpath.normpath(posixpath.join(posixpath.dirname(page.source), target))
-        if not (ROOT / path).exists() or not path.endswith(".svg"):
-            self.faults.append(f"{page.source}: the picture {target} must be an SVG file of the repository")
+        if not (ROOT / path).is_file() or path.startswith(("..", "/")):
+            self.faults.append(f"{page.source}: the picture {target} must be a file of the repository")
             return ""
-        drawing = re.sub(r"^<\?xml[^>]*>\s*", "", (ROOT / path).read_text())
-        return f'<figure tabindex="0">{drawing}<figcaption>{html.escape(alt)}</figcaption></figure>'
+        if path.endswith(".svg"):
+            shown = re.sub(r"^<\?xml[^>]*>\s*", "", (ROOT / path).read_text())
+        else:
+            address = self.images.setdefault(path, "images/" + path.replace("/", "_"))
+            shown = f'<img src="{self.relative(page, address)}" alt="{html.escape(alt)}">'
+        return f'<figure tabindex="0">{shown}<figcaption>{html.escape(alt)}</figcaption></figure>'
 
     def markdown(self, page, **options):
         return Markdown(link=lambda target: self.link(page, target), code_link=lambda text: self.code_link(page, text),
@@ -269,6 +275,9 @@ class Site:
         self.output.mkdir(parents=True)
         for asset in sorted((ROOT / "docs/site").iterdir()):
             shutil.copy(asset, self.output / asset.name)
+        for path, address in self.images.items():
+            (self.output / address).parent.mkdir(exist_ok=True)
+            shutil.copy(ROOT / path, self.output / address)
         (self.output / "search_index.js").write_text("const SEARCH_INDEX = " + json.dumps(self.search, ensure_ascii=False, separators=(",", ":")) + ";\n")
         order = [page for page in self.pages if page.section != "Sources"]
         for page in self.pages:

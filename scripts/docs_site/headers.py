@@ -166,7 +166,7 @@ class Reader:
                 return None
             if kind.startswith("enum"):
                 values = tidy(self.text[body[0]:body[1]].replace("///", "//"))
-                inner = self.text[body[0]:body[1]].strip("\n").rstrip()
+                inner = textwrap.indent(textwrap.dedent(self.text[body[0]:body[1]].strip("\n").rstrip()), "  ")
                 shown = f"{text} {{\n{inner}\n}}" if "\n" in inner else f"{text} {{ {values} }}"
                 return Entry(prose, [(name, shown)], "enum", [], scope)
             members = self.read(body[0], body[1], full, kind != "class", True)
@@ -176,8 +176,8 @@ class Reader:
         if LEFT_OUT.search(flat):
             return None
         name = name_of(text)
-        if "::" in name and "operator" not in name:
-            return None  # a definition of a member
+        if "operator" not in name and not re.fullmatch(r"\w+", name):
+            return None  # a definition of a member, or a specialization
         if "detail::" in flat and scope.endswith(f"::{name}"):
             return None  # a constructor for the library itself
         return Entry(prose, [(name, text)], "function", [], scope)
@@ -228,6 +228,23 @@ def read_header(path, text):
     reader = Reader(text)
     entries = reader.read(0, len(reader.text), "", True, False)
     return Header(path, "\n\n".join(reader.file_doc), entries)
+
+
+def all_names(entries):
+    for entry in entries:
+        yield from (name for name, _ in entry.declarations)
+        yield from all_names(entry.members)
+
+
+def missed_names(text, header):
+    """Returns exported classes and functions of a header that the reader has not found, found in another way: by lines. What is
+    internal may be missing."""
+    inner = re.findall(r"namespace (?:\w+::)*detail \{(.*?)\n\}  // namespace (?:\w+::)*detail", text, re.S)
+    internal = re.findall(r"/// Internal[^\n]*\n(?:\s*///[^\n]*\n)*[^;{]*", text)
+    left_out = set(re.findall(r"\w+", " ".join(inner + internal)))
+    declared = re.findall(r"^(?:class|struct) LOCKSTEP_API (\w+)(?: final)?(?: :[^;{]*)? \{", text, re.M)
+    declared += re.findall(r"^LOCKSTEP_API [\w:<>,&* ]*?\b(\w+)\(", text, re.M)
+    return sorted(set(declared) - set(all_names(header.entries)) - left_out)
 
 
 def public_headers(root):

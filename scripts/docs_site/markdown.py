@@ -25,6 +25,17 @@ def plain(text):
     return re.sub(r"(\*\*|\*|`)", "", text).replace("\\|", "|").strip()
 
 
+def breakable(code):
+    """Returns code as HTML in which long words may be broken behind their parts, and options of a command may not."""
+    def word(text):
+        if len(text) > 20:
+            parts = re.split(r"(?<=::)|(?<=[./(_,=])(?=\w)", text)
+            return "<wbr>".join(html.escape(part, quote=False) for part in parts)
+        shown = html.escape(text, quote=False)
+        return f'<span class="word">{shown}</span>' if "-" in text else shown
+    return "".join(word(match) for match in re.findall(r"\s+|\S+", code))
+
+
 class Markdown:
     """One page. `link(target)` returns the address for the target of a link, `code_link(text)` one for a name in backticks or
     None, `picture(target, alt)` the HTML of an image. After `render`, `headings` has (level, anchor, title, text below it)."""
@@ -153,16 +164,15 @@ class Markdown:
 
     def table(self, lines, at, out):
         def cells(line):
-            return [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line.strip().strip("|") if not line.strip().endswith("\\|") else line.strip()[1:])]
+            line = line.strip().removeprefix("|")
+            line = line[:-1] if line.endswith("|") and not line.endswith("\\|") else line
+            return [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)]
         head = cells(lines[at])
         sides = [("right" if cell.endswith(":") else "") for cell in cells(lines[at + 1])]
         at += 2
         rows = []
         while at < len(lines) and "|" in lines[at] and lines[at].strip():
-            row = lines[at].strip()
-            row = row[1:] if row.startswith("|") else row
-            row = row[:-1] if row.endswith("|") and not row.endswith("\\|") else row
-            rows.append([cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", row)])
+            rows.append(cells(lines[at]))
             at += 1
 
         def line(row, tag):
@@ -198,7 +208,7 @@ class Markdown:
 
         def code(match):
             inner = match.group(2).strip() if match.group(1) != "`" else match.group(2)
-            shown = f"<code>{html.escape(inner, quote=False)}</code>"
+            shown = f"<code>{breakable(inner)}</code>"
             address = None if self.inside_link else self.code_link(inner)
             return keep(f'<a class="name" href="{html.escape(address)}">{shown}</a>' if address else shown)
 
