@@ -108,14 +108,10 @@ TrainerResult time_trainer(const StepOptions& options, const Options& settings) 
   std::vector<double> cpu_seconds;
   turns.add([&] { cpu_seconds.push_back(cpu_seconds_of([&] { trainer.fit(rows, {.verbose = false}); })); },
             seconds_trainer);
+  const PseudoTerminal terminal;
   std::vector<double> seconds_with_bar;
   std::vector<double> cpu_seconds_with_bar;
-  turns.add(
-      [&] {
-        const PseudoTerminal terminal;
-        cpu_seconds_with_bar.push_back(cpu_seconds_of([&] { trainer.fit(rows); }));
-      },
-      seconds_with_bar);
+  turns.add([&] { cpu_seconds_with_bar.push_back(cpu_seconds_of([&] { trainer.fit(rows); })); }, seconds_with_bar);
   turns.take(options.seconds, /*seconds_at_once=*/0);
   const double ratio_with_bar = median_ratio(seconds_with_bar, seconds_trainer);  // before medians reorder them
   TrainerResult result{options, kSteps, median(seconds_by_hand) / kSteps, median(seconds_trainer) / kSteps,

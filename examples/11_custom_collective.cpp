@@ -93,7 +93,7 @@ double gradient_error(const ls::Strategy& strategy, const Collective& collective
 int main() try {
   std::cout << std::fixed << std::setprecision(3);
   ls::set_logical_devices("CPU", kReplicas);
-  const ls::MirroredStrategy strategy;
+  const ls::MirroredStrategy strategy({"CPU:0", "CPU:1", "CPU:2", "CPU:3"});
   const auto outside = torch::tensor({1.0, 1.2, 0.9, 500.0}, torch::kDouble);  // the last replica is wrong
   const auto results = strategy.run([&] {
     const auto replicas = ls::get_replica_context();

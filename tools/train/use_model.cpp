@@ -42,7 +42,8 @@ void check_given(const Settings& given, const TrainedModel& trained) {
     const bool is_free = name == "data" || name == "strategy" || name == "replicas" || name == "devices" ||
                          name == "batch-size" || name == "metrics";
     const bool is_same = trained.plan.settings.has(name) && trained.plan.settings.json().at(name) == value;
-    const bool is_target = name == "target" && trained.plan.form.target == value;
+    const bool is_target =
+        name == "target" && value.is_string() && trained.plan.form.target == value.get<std::string>();
     LOCKSTEP_CHECK_VALUE(is_free || is_same || is_target, "[train] the model was trained with another value: --", name,
                          "=", value.dump(), "; leave it out");
   }

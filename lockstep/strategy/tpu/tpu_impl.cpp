@@ -2,9 +2,9 @@
 
 #include <optional>
 
-#include "lockstep/comm/diagnostics/dump.h"
 #include "lockstep/base/trace_step.h"
 #include "lockstep/base/trace_thread.h"
+#include "lockstep/comm/diagnostics/dump.h"
 #include "lockstep/strategy/context_frame.h"
 #include "lockstep/strategy/run_options.h"
 #include "lockstep/strategy/run_replicas.h"
