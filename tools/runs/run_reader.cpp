@@ -169,7 +169,8 @@ Json summary_of_run(const RunRecord& record) {
                {"created", record.run.value("created", "")},
                {"folder", record.path}};
   for (const auto* const lines : {&record.epochs, &record.steps}) {
-    if (!lines->empty() && lines->back().contains("step")) summary["steps"] = lines->back()["step"];
+    const int64_t step = lines->empty() ? -1 : lines->back().value("step", int64_t{-1});
+    if (summary["steps"].is_null() ? step >= 0 : step > summary["steps"].get<int64_t>()) summary["steps"] = step;
   }
   const auto set_best = [&](const char* name, const auto& best) {
     if (best) summary[name] = {{"log", best->first}, {"value", best->second}};
