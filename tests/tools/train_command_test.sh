@@ -103,6 +103,7 @@ expect '--epochs must be an integer: value=x' "$lockstep" train --epochs x
 expect '--data is missing' "$lockstep" train --model mlp
 expect 'mlp, cnn, resnet, gpt or a file of TorchScript: model=mpl; did you mean mlp?' "$lockstep" train --model mpl --data "$digits"
 expect 'give --input-shape' "$lockstep" train --model resnet --data "$digits"
+expect '--momentum is for the optimizer sgd' "$lockstep" train --model mlp --data "$digits" --momentum 0.5
 expect 'did you mean label?' "$lockstep" train --model mlp --data "$digits" --target lable
 
 # Each kind of data, each model; what is exported is read back.

@@ -158,8 +158,6 @@ OpenedData open_data(const std::vector<std::string>& paths, const Settings& sett
                          "[train] examples must have the shape of the training data: data=\"", paths[0],
                          "\", shape=", at::IntArrayRef(opened.form.input_shape),
                          ", training=", at::IntArrayRef(options.form->input_shape));
-  } else if (const auto shape = settings.find_text("input-shape")) {
-    opened.form.input_shape = parse_sizes(*shape, "--input-shape");
   }
   return opened;
 }

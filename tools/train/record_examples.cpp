@@ -208,7 +208,7 @@ OpenedData open_records(const std::vector<std::string>& paths, const Settings& s
     }
   }
   const bool has_target = !target.empty();
-  const bool may_scale = settings.has("image-size") || is_fixed;
+  const bool may_scale = settings.has("image-size");
   const int threads = form.is_image ? std::min(num_hardware_threads(), kMostDecodingThreads) : 1;
   const auto part = [=](const std::shared_ptr<const std::vector<bool>>& keep, bool kept) -> ExampleDataset {
     data::Dataset<data::Bytes> records = data::tfrecords(paths);

@@ -64,20 +64,60 @@ Settings continued_settings(const Settings& given, const TrainPlan& saved) {
   return settings;
 }
 
-/// The settings of a request, and the plan of the run that it continues.
-std::pair<Settings, std::optional<TrainPlan>> resolve_settings(const TrainRequest& request) {
+/// What was asked for, the settings that follow, and the plan of the run that is continued.
+struct ResolvedSettings {
+  Settings given;
+  Settings settings;
+  std::optional<TrainPlan> saved;
+};
+
+ResolvedSettings resolve_settings(const TrainRequest& request) {
   Settings settings = Settings::from_flags(request.flags);
   if (!request.config.empty()) {
     settings.add_missing(Settings::from_json(read_config(request.config), "file=\"" + request.config + "\""));
   }
+  const Settings given = settings;
   if (!request.resume) {
     settings.add_defaults();
-    return {settings, std::nullopt};
+    return {given, settings, std::nullopt};
   }
   LOCKSTEP_CHECK_VALUE(settings.has("folder"), "[train] --resume needs --folder: the folder of the run to continue");
   TrainPlan saved = read_plan(settings.text("folder"));
-  settings = continued_settings(settings, saved);
-  return {settings, saved};
+  return {given, continued_settings(given, saved), saved};
+}
+
+/// ValueError for a setting that was given and changes nothing.
+void check_applies(const Settings& given, const TrainPlan& plan) {
+  struct Rule {
+    const char* name;
+    bool applies;
+    const char* needs;
+  };
+  const std::string model = plan.settings.text("model");
+  const bool is_gpt = model == "gpt";
+  const bool has_names = plan.form.kind != "text" && plan.form.kind != "images";
+  const std::vector<Rule> rules{
+      {"hidden", model == "mlp" || model == "cnn" || model == "resnet", "the model mlp, cnn or resnet"},
+      {"width", is_gpt, "the model gpt"},
+      {"layers", is_gpt, "the model gpt"},
+      {"heads", is_gpt, "the model gpt"},
+      {"length", plan.form.kind == "text", "text"},
+      {"image-size", plan.form.is_image, "JPEG or PNG images"},
+      {"input-shape", has_names && !plan.form.is_image, "data that are neither text nor JPEG or PNG images"},
+      {"target", has_names, "data with names"},
+      {"features", has_names, "data with names"},
+      {"classes", has_names && plan.form.task == Task::Classes, "data with names and integer classes"},
+      {"label-smoothing", plan.settings.text("loss") == "cross_entropy", "the loss cross_entropy"},
+      {"momentum", plan.settings.text("optimizer") == "sgd", "the optimizer sgd"},
+      {"patience", plan.settings.has("validation"), "--validation"},
+  };
+  for (const Rule& rule : rules) {
+    LOCKSTEP_CHECK_VALUE(rule.applies || !given.has(rule.name), "[train] --", rule.name, " is for ", rule.needs,
+                         ": model=", model, ", data=", plan.form.kind, "; leave it out");
+  }
+  LOCKSTEP_CHECK_VALUE(plan.form.task != Task::Sequence || !given.has("normalize") ||
+                           given.text("normalize") == "none" || given.text("normalize") == "auto",
+                       "[train] text is not scaled: --normalize=", given.text("normalize"), "; leave it out");
 }
 
 constexpr int64_t kLongestFolder = 1000;
@@ -89,6 +129,9 @@ std::string agreed_folder(const Strategy& strategy, const std::string& folder, c
   }
   Json same = plan.to_json();
   same["settings"].erase("folder");
+  // Computed by each worker; the first one's are used.
+  same.erase("shift");
+  same.erase("scale");
   torch::Tensor own = torch::zeros({kLongestFolder + 1}, torch::kLong);
   own[0] = static_cast<int64_t>(std::hash<std::string>{}(same.dump()));
   for (size_t i = 0; i < folder.size(); ++i) own[static_cast<int64_t>(i) + 1] = static_cast<int64_t>(folder[i]);
@@ -196,7 +239,7 @@ Json number_or_text(double number) {
   return std::isnan(number) ? "NaN" : number > 0 ? "Infinity" : "-Infinity";
 }
 
-Json summary(const History& history, const TrainPlan& plan, const Trainer& trainer, double seconds, int64_t epochs) {
+Json summary(const History& history, const TrainPlan& plan, const Trainer& trainer, double seconds, bool is_resumed) {
   Json result;
   if (!history.epochs.empty()) {
     for (const auto& [name, value] : history.epochs.back()) result[name] = number_or_text(value);
@@ -205,7 +248,8 @@ Json summary(const History& history, const TrainPlan& plan, const Trainer& train
   result["steps"] = history.steps;
   result["replicas"] = trainer.strategy().num_replicas_in_sync();
   result["seconds"] = std::round(seconds * 1000) / 1000;
-  result["examples_per_second"] = std::round(static_cast<double>(plan.examples * epochs) / seconds);
+  const auto epochs = static_cast<int64_t>(history.epochs.size());
+  if (!is_resumed) result["examples_per_second"] = std::round(static_cast<double>(plan.examples * epochs) / seconds);
   result["end"] = name_of(history.end);
   if (!history.reason.empty()) result["reason"] = history.reason;
   return result;
@@ -214,10 +258,11 @@ Json summary(const History& history, const TrainPlan& plan, const Trainer& train
 }  // namespace
 
 int run_training(const TrainRequest& request) {
-  auto [settings, saved] = resolve_settings(request);
+  const auto [given, settings, saved] = resolve_settings(request);
   torch::manual_seed(static_cast<uint64_t>(settings.integer("seed")));
   const StrategyPlan where = plan_strategy(settings);
   const auto [plan, data] = plan_training(settings, saved);
+  check_applies(given, plan);
   std::string folder = settings.has("folder") ? settings.text("folder") : usual_folder(settings);
   if (request.dry_run) {
     print_description(description(plan, where, folder), request.style);
@@ -237,7 +282,6 @@ int run_training(const TrainRequest& request) {
       "; save it in Python with requires_grad_()");
   std::vector<std::shared_ptr<Callback>> callbacks;
   if (const auto patience = settings.find_integer("patience")) {
-    LOCKSTEP_CHECK_VALUE(data.validation.has_value(), "[train] --patience needs --validation");
     callbacks.push_back(callbacks::early_stopping({.patience = *patience}));
   }
   const auto observers = make_observers(plan, folder);
@@ -259,7 +303,7 @@ int run_training(const TrainRequest& request) {
   const State weights = whole_tensors(trainer->model_state());
   if (trainer->is_chief()) {
     save_safetensors(weights, weights_path(folder));
-    Json result = summary(history, plan, *trainer, seconds.count(), static_cast<int64_t>(history.epochs.size()));
+    Json result = summary(history, plan, *trainer, seconds.count(), request.resume);
     result["folder"] = folder;
     report(result, request.style);
   }
