@@ -129,4 +129,7 @@ struct StepRange {
 };
 extern StepRange written_steps;
 
+/// The next step is the first one that is written.
+void begin_written_steps();
+
 }  // namespace lockstep::trace::detail

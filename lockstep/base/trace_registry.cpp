@@ -37,6 +37,12 @@ std::shared_ptr<Lane> make_lane() {
 
 bool is_counting() { return (activity.load(std::memory_order_relaxed) & kCounting) != 0; }
 
+/// Replica 0 has made so many steps.
+void note_steps(int64_t steps) {
+  if ((activity.load(std::memory_order_relaxed) & kTracing) == 0) return;
+  if (steps + 1 == written_steps.first.load(std::memory_order_relaxed)) begin_written_steps();
+}
+
 }  // namespace
 
 ReplicaCounters& counters_of(int local) {
@@ -90,10 +96,15 @@ int current_replica() { return detail::this_lane().local; }
 
 int64_t num_steps(int local) { return detail::counters_of(local).steps.load(std::memory_order_relaxed); }
 
-void count_step() { detail::this_lane().own_counters().steps.fetch_add(1, std::memory_order_relaxed); }
+void count_step() {
+  detail::Lane& lane = detail::this_lane();
+  const int64_t steps = lane.own_counters().steps.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (lane.local <= 0) detail::note_steps(steps);
+}
 
 void count_replayed_steps(int num_replicas, int64_t steps) {
   for (int r = 0; r < num_replicas; ++r) detail::counters_of(r).steps.fetch_add(steps, std::memory_order_relaxed);
+  detail::note_steps(num_steps(0));
 }
 
 StepScope::StepScope(int64_t step) : outer_(std::exchange(detail::this_lane().fixed_step, step)) {}

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
+#include <set>
 #include <thread>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/trace_file.h"
+#include "lockstep/base/trace_kernels.h"
 #include "lockstep/base/trace_lane.h"
 
 namespace lockstep::trace {
@@ -24,6 +26,8 @@ using detail::TraceFile;
 
 /// How long an event may stay in memory.
 constexpr std::chrono::milliseconds kFlushInterval{50};
+/// How long a step waits until kernels are recorded.
+constexpr std::chrono::seconds kKernelStart{10};
 /// How long the end of the last step is waited for after its update.
 constexpr std::chrono::seconds kLastSpans{2};
 
@@ -90,6 +94,11 @@ void set_event_text(const TraceEvent& event, const TraceWorker& worker, int lane
   text += "}}";
 }
 
+/// Rows of GPUs are below those of threads.
+int row_of(const detail::KernelEvent& kernel) {
+  return 1'000'000 + kernel.device * 10'000 + static_cast<int>(kernel.stream % 10'000);
+}
+
 std::string metadata(std::string_view what, const TraceWorker& worker, int lane, const std::string& arguments) {
   return c10::str("{\"name\":\"", what, "\",\"ph\":\"M\",\"pid\":", worker.index, ",\"tid\":", lane, ",\"args\":{",
                   arguments, "}}");
@@ -105,6 +114,10 @@ struct TraceSession {
   bool is_active = false;
   bool is_ending = false;
   bool is_environment_read = false;
+  /// Whether kernels are to be recorded, and whether this was begun, with or without success.
+  bool wants_kernels = false;
+  bool has_begun_kernels = false;
+  bool records_kernels = false;
   pid_t process = 0;
   std::unique_ptr<TraceFile> file;
   std::string line;
@@ -116,6 +129,9 @@ struct TraceSession {
   /// Moves all events of all threads to the file; with the lock held.
   void drain();
   void open();
+  /// The range begins with the next step: waits until kernels are recorded.
+  void begin_range();
+  void write_kernels();
   bool is_over() const;
 };
 
@@ -141,7 +157,7 @@ void TraceSession::start(const TraceOptions& given) {
       given.first_step >= 1 && given.last_step >= given.first_step,
       "[trace] steps are counted from 1, and the last one must not be before the first one: first_step=",
       given.first_step, ", last_step=", given.last_step);
-  const std::lock_guard lock(mutex);
+  std::unique_lock lock(mutex);
   LOCKSTEP_CHECK_CONTEXT(!is_active, "[trace] a trace of steps ", options.first_step, " to ", options.last_step,
                          " is not complete; wait for its end, or unset LOCKSTEP_TRACE where that asks for it");
   const int64_t done = num_steps(0);
@@ -160,7 +176,40 @@ void TraceSession::start(const TraceOptions& given) {
   detail::written_steps.first.store(given.first_step, std::memory_order_relaxed);
   detail::written_steps.last.store(given.last_step, std::memory_order_relaxed);
   detail::activity.fetch_or(detail::kTracing, std::memory_order_relaxed);
+  wants_kernels = given.first_step == done + 1;
+  has_begun_kernels = records_kernels = false;
   thread = std::thread([this] { serve(); });
+  if (wants_kernels) changed.wait_for(lock, kKernelStart, [&] { return has_begun_kernels || !is_active; });
+}
+
+void TraceSession::begin_range() {
+  std::unique_lock lock(mutex);
+  if (!is_active || wants_kernels) return;
+  wants_kernels = true;
+  changed.notify_all();
+  changed.wait_for(lock, kKernelStart, [&] { return has_begun_kernels || !is_active; });
+}
+
+void TraceSession::write_kernels() {
+  if (!records_kernels) return;
+  records_kernels = false;
+  std::set<int> rows;
+  for (const detail::KernelEvent& kernel : detail::end_kernels()) {
+    if (!file) open();
+    const int row = row_of(kernel);
+    if (rows.insert(row).second) {
+      const std::string name = c10::str("GPU ", kernel.device, ", stream ", kernel.stream);
+      file->add(metadata("thread_name", worker, row, "\"name\":" + json_text(name)));
+      file->add(metadata("thread_sort_index", worker, row, c10::str("\"sort_index\":", row)));
+    }
+    line = "{\"name\":" + json_text(kernel.name) + ",\"cat\":\"kernel\",\"ph\":\"X\",\"ts\":";
+    append_microseconds(line, kernel.begin + worker.clock_offset);
+    line += ",\"dur\":";
+    append_microseconds(line, kernel.end - kernel.begin);
+    line += c10::str(",\"pid\":", worker.index, ",\"tid\":", row, "}");
+    file->add(line);
+  }
+  if (file && !file->flush()) LOCKSTEP_LOG(Warn) << "kernels could not be written to the trace: " << file->path();
 }
 
 void TraceSession::open() {
@@ -211,6 +260,11 @@ void TraceSession::serve() {
   std::chrono::steady_clock::time_point limit{};
   try {
     while (!is_ending) {
+      if (wants_kernels && !has_begun_kernels) {
+        records_kernels = detail::begin_kernels();
+        has_begun_kernels = true;
+        changed.notify_all();
+      }
       changed.wait_for(lock, kFlushInterval);
       drain();
       if (!is_over()) continue;
@@ -222,6 +276,7 @@ void TraceSession::serve() {
     }
     detail::activity.fetch_and(~detail::kTracing, std::memory_order_relaxed);
     drain();
+    write_kernels();
   } catch (const std::exception& error) {
     LOCKSTEP_LOG(Warn) << "there is no trace: " << error.what();
     detail::activity.fetch_and(~detail::kTracing, std::memory_order_relaxed);
@@ -299,5 +354,7 @@ bool start_trace_of_environment() {
 bool is_tracing() { return (detail::activity.load(std::memory_order_relaxed) & detail::kTracing) != 0; }
 
 void finish_trace() { session().finish(); }
+
+void detail::begin_written_steps() { session().begin_range(); }
 
 }  // namespace lockstep::trace
