@@ -209,7 +209,9 @@ void TraceSession::write_kernels() {
     line += c10::str(",\"pid\":", worker.index, ",\"tid\":", row, "}");
     file->add(line);
   }
-  if (file && !file->flush()) LOCKSTEP_LOG(Warn) << "kernels could not be written to the trace: " << file->path();
+  if (file && !file->flush()) {
+    LOCKSTEP_LOG(Warn) << "kernels could not be written to the trace: " << file->path();
+  }
 }
 
 void TraceSession::open() {
