@@ -155,6 +155,8 @@ StepMemory measure_step(const EstimatedStep& step, int64_t rows) {
   drop_gradients(step.parameters);
   const int64_t most = std::min(rows, kMeasuredRows);
   result.measured_rows = most;
+  step.loss(step.make_batch(std::min(rows, kFewRows))).backward();  // libraries take their workspace
+  drop_gradients(step.parameters);
 
   detail::MemoryMeter meter(result.device.type());
   const auto optimizer = step.make_optimizer(step.parameters);

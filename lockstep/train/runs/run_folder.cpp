@@ -15,6 +15,7 @@
 #include "lockstep/train/callbacks/chief_files.h"
 #include "lockstep/train/runs/run_description.h"
 #include "lockstep/train/runs/step_intervals.h"
+#include "lockstep/train/tensorboard/event_message.h"
 #include "lockstep/train/tensorboard/tensorboard_log.h"
 
 namespace lockstep::callbacks {
@@ -161,7 +162,7 @@ class RunFolder final : public Callback {
     metrics_.keep([&](const RunJson& line) { return line.value("epoch", int64_t{-1}) < trainer.epoch(); });
     steps_.keep([&](const RunJson& line) { return line.value("step", int64_t{-1}) <= trainer.step(); });
     write_run();
-    if (options_.tensorboard) {
+    if (options_.tensorboard.value_or(lockstep::tensorboard::has_event_messages())) {
       events_ = std::make_unique<TensorBoardLog>(path_, trainer.step());
       HyperParameters parameters;
       add_parameters(parameters, "", run_["configuration"]);

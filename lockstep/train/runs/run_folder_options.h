@@ -15,8 +15,9 @@ struct RunFolderOptions {
   std::variant<std::string, std::map<std::string, std::string>> configuration = std::string("{}");
   /// What the random numbers began with.
   std::optional<uint64_t> seed = std::nullopt;
-  /// Whether event files for TensorBoard are written, too; see `tensorboard`.
-  bool tensorboard = true;
+  /// Whether event files for TensorBoard are written, too; see `tensorboard`. Nothing: where this build can, which
+  /// needs protozero.
+  std::optional<bool> tensorboard = std::nullopt;
   /// About so many seconds lie between two lines of steps.jsonl. Each line costs a small collective of all workers and
   /// a read of the loss.
   double line_every = 1;

@@ -93,6 +93,8 @@ std::string metric_info(const ShownMetric& metric) {
 
 }  // namespace
 
+bool has_event_messages() { return true; }
+
 std::string encode_event(double wall_time, int64_t step, const SummaryValue& value) {
   const std::string metadata = message([&](pbf_writer& writer) {
     writer.add_message(number(MetadataField::PluginData), message([&](pbf_writer& plugin) {

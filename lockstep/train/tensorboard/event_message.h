@@ -25,6 +25,9 @@ struct SummaryValue {
   std::string tensor;
 };
 
+/// Whether this build encodes messages.
+bool has_event_messages();
+
 /// A value of a step.
 std::string encode_event(double wall_time, int64_t step, const SummaryValue& value);
 /// The first record of a file.

@@ -13,6 +13,8 @@ namespace {
 
 }  // namespace
 
+bool has_event_messages() { return false; }
+
 std::string encode_event(double, int64_t, const SummaryValue&) { fail_without_protozero(); }
 std::string encode_file_version(double) { fail_without_protozero(); }
 std::string encode_session_start(double, int64_t) { fail_without_protozero(); }
