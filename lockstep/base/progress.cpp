@@ -241,6 +241,7 @@ class Screen {
   }
 
   void draw(Clock::time_point now) {
+    if (is_in_background() || is_ending) return;
     const ShownTask* loop = nullptr;
     ShownTask* front = nullptr;
     std::string notes;
@@ -254,7 +255,6 @@ class Screen {
       if (task->options.kind == Kind::Loop && loop == nullptr) loop = task.get();
       front = task.get();
     }
-    if (is_in_background() || is_ending) return;
     if (front == nullptr && notes.empty()) {
       write_all(cleared());
       return;

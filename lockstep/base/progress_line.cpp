@@ -148,7 +148,8 @@ std::string printable(std::string_view text, bool utf8) {
   for (size_t i = 0; i < text.size();) {
     const auto first = static_cast<unsigned char>(text[i]);
     const size_t bytes = character_at(text, i).bytes;
-    const bool is_shown = bytes == 1 ? first >= 0x20 && first < 0x7f : utf8;
+    const bool is_control = bytes == 2 && first == 0xc2 && static_cast<unsigned char>(text[i + 1]) < 0xa0;
+    const bool is_shown = bytes == 1 ? first >= 0x20 && first < 0x7f : utf8 && !is_control;
     result += is_shown ? std::string(text.substr(i, bytes)) : "?";
     i += bytes;
   }

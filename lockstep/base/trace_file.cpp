@@ -1,6 +1,7 @@
 #include "lockstep/base/trace_file.h"
 
 #include <cerrno>
+#include <cstdio>
 #include <fcntl.h>
 #include <system_error>
 #include <unistd.h>
@@ -16,7 +17,9 @@ constexpr uint64_t kPage = 4096;
 }  // namespace
 
 TraceFile::TraceFile(std::string path) : path_(std::move(path)) {
-  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  // A job that was killed and starts again keeps the trace of its end.
+  if (::rename(path_.c_str(), (path_ + ".before").c_str()) != 0 && errno != ENOENT) ::unlink(path_.c_str());
+  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   LOCKSTEP_CHECK_VALUE(descriptor_ >= 0, "[trace] the file must be writable: file=", path_, ", ",
                        std::generic_category().message(errno), "; choose another folder");
   page_ = "[\n";

@@ -25,12 +25,20 @@ TraceRegistry& trace_registry() {
   return *registry;
 }
 
+/// Whether the thread has ended, and all its events are written.
+bool has_ended(const std::shared_ptr<Lane>& lane) {
+  if (lane.use_count() > 1) return false;
+  const std::lock_guard own(lane->mutex);
+  return lane->events.empty();
+}
+
 std::shared_ptr<Lane> make_lane() {
   auto lane = std::make_shared<Lane>();
   TraceRegistry& registry = trace_registry();
   const std::lock_guard lock(registry.mutex);
   lane->number = registry.num_lanes++;
   lane->sort_index = 1000000 + lane->number;
+  if ((activity.load(std::memory_order_relaxed) & kTracing) == 0) std::erase_if(registry.lanes, has_ended);
   registry.lanes.push_back(lane);
   return lane;
 }
@@ -73,7 +81,7 @@ std::vector<std::shared_ptr<Lane>> all_lanes() {
 void drop_ended_lanes() {
   TraceRegistry& registry = trace_registry();
   const std::lock_guard lock(registry.mutex);
-  std::erase_if(registry.lanes, [](const std::shared_ptr<Lane>& lane) { return lane.use_count() == 1; });
+  std::erase_if(registry.lanes, has_ended);
 }
 
 }  // namespace detail

@@ -231,6 +231,10 @@ void TraceSession::drain() {
     {
       const std::lock_guard own(lane->mutex);
       events.swap(lane->events);
+      // Spans of an earlier trace may end late.
+      std::erase_if(events, [&](const TraceEvent& event) {
+        return event.step < options.first_step || event.step > options.last_step;
+      });
       if (events.empty()) continue;
       if (lane->is_new || !file) {
         name = lane->name.empty() ? "thread " + std::to_string(lane->number) : lane->name;
@@ -260,6 +264,7 @@ bool TraceSession::is_over() const { return num_steps(0) >= options.last_step; }
 void TraceSession::serve() {
   std::unique_lock lock(mutex);
   std::chrono::steady_clock::time_point limit{};
+  bool has_failed = false;
   try {
     while (!is_ending) {
       if (wants_kernels && !has_begun_kernels) {
@@ -274,16 +279,22 @@ void TraceSession::serve() {
       if (limit == std::chrono::steady_clock::time_point{}) limit = now + kLastSpans;
       int num_open = 0;
       for (const auto& lane : detail::all_lanes()) num_open += lane->num_open.load(std::memory_order_relaxed);
-      is_ending = num_open == 0 || now >= limit;
+      is_ending = is_ending || num_open == 0 || now >= limit;
     }
     detail::activity.fetch_and(~detail::kTracing, std::memory_order_relaxed);
     drain();
     write_kernels();
   } catch (const std::exception& error) {
+    has_failed = true;
     LOCKSTEP_LOG(Warn) << "there is no trace: " << error.what();
     detail::activity.fetch_and(~detail::kTracing, std::memory_order_relaxed);
   }
-  if (file) file->close();
+  if (file) {
+    file->close();
+  } else if (!has_failed) {
+    LOCKSTEP_LOG(Warn) << "there is no trace of steps " << options.first_step << " to " << options.last_step
+                       << ": this process has made " << num_steps(0) << " steps";
+  }
   file.reset();
   for (const auto& lane : detail::all_lanes()) {
     const std::lock_guard own(lane->mutex);

@@ -183,7 +183,6 @@ void StrategyImpl::observe_run_end() {
 }
 
 size_t StrategyImpl::observe_run() {
-  comm::note_replayed_run();
   size_t fingerprint = 0;
   for (const auto& observer : notify_before_run()) fingerprint = fingerprint * 1000003 + observer->fingerprint();
   return fingerprint;

@@ -35,6 +35,14 @@ double median_share(std::span<const std::optional<Pace>> paces, size_t without) 
   return *middle;
 }
 
+/// An episode ends below the limits that begin one.
+bool is_still_slow(std::span<const std::optional<Pace>> paces, size_t worker, double factor) {
+  const double own = paces[worker]->share();
+  const double others = median_share(paces, worker);
+  const double least = 1.0 / static_cast<double>(std::max<uint64_t>(paces[worker]->samples, 1));
+  return own >= kEndOfEpisode * factor * std::max(others, least) && own - others >= kEndOfEpisode * kLeastWaited;
+}
+
 }  // namespace
 
 StragglerOptions StragglerOptions::from_environment() {
@@ -86,10 +94,10 @@ std::optional<std::string> StragglerWarnings::judge(std::span<const std::optiona
                                                     std::span<const std::string> names) {
   const bool all_known = std::all_of(paces.begin(), paces.end(), [](const auto& pace) { return pace.has_value(); });
   if (options_.factor <= 0 || !all_known) return std::nullopt;
-  const auto still = find_straggler(paces, options_.factor * kEndOfEpisode);
-  if (!still || still->worker != slow_) slow_ = -1;
+  if (slow_ >= 0 && is_still_slow(paces, static_cast<size_t>(slow_), options_.factor)) return std::nullopt;
+  slow_ = -1;
   const auto found = find_straggler(paces, options_.factor);
-  if (!found || found->worker == slow_) return std::nullopt;
+  if (!found) return std::nullopt;
   slow_ = found->worker;
   std::ostringstream text;
   text << names[static_cast<size_t>(slow_)] << " computes " << std::fixed << std::setprecision(1) << found->factor

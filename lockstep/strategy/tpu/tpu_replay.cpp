@@ -12,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/trace_thread.h"
+#include "lockstep/comm/diagnostics/activity.h"
 #include "lockstep/device/random.h"
 #include "lockstep/xla/precision.h"
 #include "lockstep/xla/tensor/lazy_storage.h"
@@ -195,6 +196,7 @@ bool TPUReplay::replay(const StepArguments& arguments, Tensors& results) {
   const auto draw = [&](int replica, int64_t count) { return seeds.draw(replica, count); };
   if (!current_->replay.replay(arguments.tensors, numbers_, checks_, draw, results)) return false;
   trace::count_replayed_steps(strategy_.num_local_replicas(), current_->num_updates);
+  comm::note_replayed_run();
   strategy_.observe_run_end();
   strategy_.check_replicas_after_replay();
   return true;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <ctime>
 #include <fcntl.h>
+#include <filesystem>
 #include <fstream>
 #include <unistd.h>
 
@@ -38,13 +39,19 @@ double unix_time() {
 }
 
 void JsonLines::keep(const std::function<bool(const RunJson&)>& is_kept) const {
+  std::error_code error;
+  const bool exists = std::filesystem::exists(path_, error);
   std::string kept;
   std::ifstream file(path_);
+  LOCKSTEP_CHECK_DATA(!error && (!exists || file.is_open()), "[run_folder] the file cannot be read: path=", path_,
+                      "; choose another folder");
   for (std::string line; std::getline(file, line);) {
     const RunJson json = RunJson::parse(line, nullptr, /*allow_exceptions=*/false);
     if (json.is_object() && is_kept(json)) kept += line + "\n";
   }
-  replace_file(path_, kept, /*sync=*/false);
+  LOCKSTEP_CHECK_DATA(!file.bad(), "[run_folder] the file cannot be read: path=", path_, "; choose another folder");
+  if (exists && kept.size() == std::filesystem::file_size(path_, error)) return;
+  replace_file(path_, kept, /*sync=*/true);
 }
 
 void JsonLines::append(const RunJson& line) const {

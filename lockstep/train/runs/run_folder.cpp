@@ -1,6 +1,7 @@
 #include "lockstep/train/runs/run_folder.h"
 
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <utility>
@@ -83,8 +84,8 @@ class RunFolder final : public Callback {
         metrics_(file("metrics.jsonl")),
         steps_(file("steps.jsonl")) {
     LOCKSTEP_CHECK_VALUE(!path_.empty(), "[run_folder] the folder must have a name");
-    LOCKSTEP_CHECK_VALUE(options_.line_every > 0,
-                         "[run_folder] line_every must be positive: line_every=", options_.line_every);
+    LOCKSTEP_CHECK_VALUE(options_.line_every > 0 && std::isfinite(options_.line_every),
+                         "[run_folder] line_every must be a positive number: line_every=", options_.line_every);
     detail::parse_configuration(options_);
   }
 
@@ -153,6 +154,7 @@ class RunFolder final : public Callback {
     std::error_code error;
     fs::create_directories(path_, error);
     LOCKSTEP_CHECK_DATA(!error, "[run_folder] the folder cannot be made: path=", path_, ", reason=", error.message());
+    fs::remove(file("collectives.jsonl"), error);  // of an earlier training
     const bool is_first = !run_.is_object();
     const RunJson before = is_first ? earlier_run() : run_;
     const std::string name = options_.name.empty() ? name_of_folder(path_) : options_.name;

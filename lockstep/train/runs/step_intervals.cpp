@@ -16,7 +16,6 @@
 namespace lockstep::detail {
 namespace {
 
-constexpr int64_t kMaxSteps = 1000;
 // Of the numbers of a worker.
 constexpr size_t kNextSteps = 0;
 constexpr size_t kExamples = 1;
@@ -122,7 +121,7 @@ StepIntervals::Result StepIntervals::finish(const Trainer& trainer) {
 
 int64_t StepIntervals::steps_of_next(double seconds) const {
   const double wanted = static_cast<double>(steps_) * wanted_seconds_ / std::max(seconds, 1e-6);
-  return std::clamp<int64_t>(std::llround(wanted), 1, std::min(kMaxSteps, 8 * steps_));
+  return static_cast<int64_t>(std::clamp(std::round(wanted), 1.0, 8.0 * static_cast<double>(steps_)));
 }
 
 at::Tensor StepIntervals::own_numbers(const Trainer& trainer, double seconds) const {

@@ -1,5 +1,7 @@
 #include "lockstep/train/tensorboard/histogram.h"
 
+#include <cmath>
+
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -13,12 +15,12 @@ at::Tensor histogram_buckets(const at::Tensor& values, int64_t buckets) {
   if (data.numel() == 0) return result;
   const double least = data.min().item<double>();
   const double largest = data.max().item<double>();
-  if (least == largest) {
+  const double width = largest / static_cast<double>(buckets) - least / static_cast<double>(buckets);
+  if (!(width > 0) || !std::isfinite(largest - least)) {
     result.narrow(1, 0, 2).fill_(least);
     result[buckets - 1][2].fill_(static_cast<double>(data.numel()));
     return result;
   }
-  const double width = (largest - least) / static_cast<double>(buckets);
   const at::Tensor places =
       ((data - least) / width).floor_().clamp_max_(static_cast<double>(buckets - 1)).to(at::kLong);
   const at::Tensor edges = at::linspace(least, largest, buckets + 1, at::kDouble);

@@ -27,7 +27,9 @@ std::string event_file_name() {
   if (gethostname(host.data(), host.size() - 1) != 0) host = {'?'};
   std::array<char, 32> seconds{};
   std::snprintf(seconds.data(), seconds.size(), "%010lld", static_cast<long long>(wall_time()));
-  return c10::str("events.out.tfevents.", seconds.data(), ".", host.data(), ".", getpid(), ".", number++);
+  std::array<char, 16> count{};
+  std::snprintf(count.data(), count.size(), "%06d", number++);
+  return c10::str("events.out.tfevents.", seconds.data(), ".", host.data(), ".", getpid(), ".", count.data());
 }
 
 std::string path_in(const std::string& folder) {

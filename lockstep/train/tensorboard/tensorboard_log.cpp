@@ -60,7 +60,8 @@ void TensorBoardLog::add_histograms(int64_t step, const State& values) {
 }
 
 void TensorBoardLog::end(SessionStatus status) {
-  if (has_parameters_) training_.session_end(status);
+  // TensorBoard keeps the first end of a session that it reads: one that goes on has none.
+  if (has_parameters_ && status == SessionStatus::Success) training_.session_end(status);
   training_.close();
   if (validation_) validation_->close();
 }

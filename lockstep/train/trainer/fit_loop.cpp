@@ -237,9 +237,8 @@ void FitLoop::report(const Logs& logs, double seconds, int64_t steps) const {
 
 History Trainer::fit(const TrainerInput& data, const FitOptions& options) {
   const auto scope = impl_->strategy.scope();
-  FitLoop loop(*this, data, options);
   try {
-    return loop.run();
+    return FitLoop(*this, data, options).run();
   } catch (const c10::Error& error) {
     tell_error(*this, impl_->options.callbacks, error.what_without_backtrace());
     throw;
