@@ -77,7 +77,8 @@ void choose_scaling(TrainPlan& plan, const ExampleDataset& training) {
   std::string mode = plan.settings.text("normalize");
   if (mode == "auto") {
     const bool is_script = is_script_file(plan.settings.text("model"));
-    mode = plan.form.is_image ? "unit" : is_script ? "none" : "standard";
+    // Models of files scale their inputs themselves.
+    mode = is_script ? "none" : plan.form.is_image ? "unit" : "standard";
     plan.settings.set("normalize", mode);
   }
   plan.shift = torch::zeros({1});
@@ -199,6 +200,7 @@ PlannedTraining plan_training(Settings settings, const std::optional<TrainPlan>&
 }
 
 std::string plan_path(const std::string& folder) { return folder + "/plan.json"; }
+std::string checkpoints_path(const std::string& folder) { return folder + "/checkpoints"; }
 std::string weights_path(const std::string& folder) { return folder + "/model.safetensors"; }
 std::string script_path(const std::string& folder) { return folder + "/model.pt"; }
 
@@ -207,18 +209,8 @@ TrainPlan read_plan(const std::string& folder) {
   std::ifstream file(path);
   LOCKSTEP_CHECK_DATA(file.good(), "[train] the folder has no run: file=\"", path, "\"");
   TrainPlan plan = TrainPlan::from_json(read_config(path), "file=\"" + path + "\"");
-  if (std::filesystem::exists(script_path(folder))) plan.model_file = script_path(folder);
+  if (!is_built_in(plan.settings.text("model")) && std::filesystem::exists(script_path(folder))) plan.model_file = script_path(folder);
   return plan;
-}
-
-void write_text(const std::string& path, const std::string& text) {
-  const std::string partial = path + ".partial";
-  {
-    std::ofstream file(partial);
-    file << text << std::flush;
-    LOCKSTEP_CHECK_DATA(file.good(), "[train] the file cannot be written: file=\"", path, "\"");
-  }
-  std::filesystem::rename(partial, path);
 }
 
 ExampleDataset batches_of(const ExampleDataset& examples, int64_t batch_size, int64_t buffer) {

@@ -26,8 +26,8 @@ std::vector<Setting> make_settings() {
       {"image-size", kText, "", "Scales images to this size, such as 32x32 (default: that of the first image)"},
       {"length", kInteger, "64", "The number of characters of a sequence, of text", "", 1},
       {"normalize", kText, "auto",
-       "Scaling of inputs, kept with the model: standard (mean 0, variance 1), unit (divided by 255), none; auto: unit "
-       "for images, otherwise standard, and none for FILE.pt",
+       "Scaling of inputs, kept with the model: standard (mean 0, variance 1), unit (divided by 255), none; auto: none "
+       "for FILE.pt, unit for images, otherwise standard",
        "auto,standard,unit,none"},
       {"shuffle", kInteger, "10000", "The number of examples that are shuffled at a time; 0: none", "", 0},
       {"validation", kText, "", "A file or folder like --data, or the part of it that is held back, such as 0.2"},
