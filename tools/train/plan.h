@@ -47,6 +47,9 @@ struct PlannedTraining {
 /// Opens the data and decides what the settings leave open. `saved`: the plan of a run that is continued.
 PlannedTraining plan_training(Settings settings, const std::optional<TrainPlan>& saved);
 
+/// Sets loss, metrics and learning rate where they are open. ValueError where they do not fit the task.
+void choose_loss(TrainPlan& plan);
+
 /// The files of a run folder.
 std::string plan_path(const std::string& folder);
 std::string checkpoints_path(const std::string& folder);

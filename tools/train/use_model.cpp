@@ -30,7 +30,8 @@ struct ModelUse {
 void check_output(const std::string& output, const char* operation) {
   const auto parent = std::filesystem::path(output).parent_path();
   LOCKSTEP_CHECK_VALUE(parent.empty() || std::filesystem::is_directory(parent), "[", operation,
-                       "] the folder of the output must exist: output=\"", output, "\"; make it, or choose another file");
+                       "] the folder of the output must exist: output=\"", output,
+                       "\"; make it, or choose another file");
 }
 
 bool is_same_file(const std::string& one, const std::string& other) {
@@ -45,10 +46,10 @@ void check_keeps_models(const std::string& output, const std::string& model) {
   const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
   const bool is_in_run = std::filesystem::exists(plan_path(folder)) &&
                          (path.filename() == "model.pt" || path.filename() == "model.safetensors");
-  LOCKSTEP_CHECK_VALUE(
-      !is_in_run && std::none_of(kept.begin(), kept.end(), [&](const auto& each) { return is_same_file(output, each); }),
-      "[export] the output would replace the model of a run, or the one that is read: output=\"", output,
-      "\"; choose another file");
+  LOCKSTEP_CHECK_VALUE(!is_in_run && std::none_of(kept.begin(), kept.end(),
+                                                  [&](const auto& each) { return is_same_file(output, each); }),
+                       "[export] the output would replace the model of a run, or the one that is read: output=\"",
+                       output, "\"; choose another file");
 }
 
 /// Where a model is used is said by the command; everything else by the model.
@@ -77,13 +78,8 @@ void check_given(const Settings& given, const TrainedModel& trained) {
 /// Says what a model of somebody else computes, from the settings and the data.
 void complete_plan(TrainPlan& plan, const OpenedData& opened) {
   plan.form = opened.form;
-  Settings& settings = plan.settings;
-  const bool is_numbers = plan.form.task == Task::Numbers;
-  if (!settings.has("loss")) settings.set("loss", is_numbers ? "mse" : "cross_entropy");
-  if (!settings.has("metrics")) settings.set("metrics", std::vector<std::string>{is_numbers ? "mae" : "accuracy"});
-  if (!settings.has("lr")) settings.set("lr", 0.001);
   if (plan.form.task == Task::Sequence) return;
-  const std::string mode = settings.text("normalize");
+  const std::string mode = plan.settings.text("normalize");
   LOCKSTEP_CHECK_VALUE(mode != "standard",
                        "[train] the scaling of a model is known only from its training; use "
                        "--normalize none or unit");
@@ -100,6 +96,7 @@ ModelUse use_model(const ModelRequest& request, bool needs_target) {
       given.list("data"), trained.plan.settings,
       {.form = trained.has_form ? std::optional(trained.plan.form) : std::nullopt, .needs_target = needs_target});
   if (!trained.has_form) complete_plan(trained.plan, opened);
+  choose_loss(trained.plan);
   const StrategyPlan where = plan_strategy(trained.plan.settings);
   LOCKSTEP_CHECK_VALUE(needs_target || where.num_workers == 1,
                        "[predict] rows are in order with one worker only: workers=", where.num_workers);
