@@ -43,7 +43,7 @@ std::vector<Setting> make_settings() {
       {"optimizer", kText, "adam", "The optimizer", "sgd,adam,adamw,rmsprop,adagrad"},
       {"lr", kNumber, "", "The learning rate (default: 0.001; 0.05 for sgd, 0.01 for adagrad)"},
       {"momentum", kNumber, "0.9", "The momentum of sgd"},
-      {"weight-decay", kNumber, "0", "How much parameters are drawn to 0"},
+      {"weight-decay", kNumber, "0", "L2 penalty; for adamw, decoupled weight decay"},
       {"schedule", kText, "constant", "How the learning rate changes", "constant,cosine,linear,one_cycle,exponential"},
       {"warm-up", kInteger, "0", "The number of updates in which the learning rate grows to its first value"},
       {"epochs", kInteger, "10", "The number of passes over the data", "", 1},
