@@ -2,6 +2,7 @@
 # Trains the handwritten digits by the command, on one replica and on two, and says how well and how fast.
 #   demo.sh LOCKSTEP
 set -euo pipefail
+export LC_ALL=C # decimal points
 cd "$(dirname "$0")/.."
 
 lockstep=$1

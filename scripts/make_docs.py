@@ -271,6 +271,8 @@ class Site:
                 self.pages.append(page)
 
     def write(self):
+        if self.output.exists() and not (self.output / "search_index.js").is_file() and any(self.output.iterdir()):
+            sys.exit(f"[make_docs] the folder must be empty or an older site: output={self.output}; name another one with --output")
         shutil.rmtree(self.output, ignore_errors=True)
         self.output.mkdir(parents=True)
         for asset in sorted((ROOT / "docs/site").iterdir()):

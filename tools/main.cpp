@@ -53,8 +53,10 @@ int main(int argc, char** argv) {
     add_subcommands(app, take_program(argc, argv));
     lockstep::tools::check_words(lockstep::tools::command_tree(app), {argv + 1, argv + argc});
     app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
+  } catch (const CLI::RuntimeError& error) {
     return app.exit(error);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 1;
   } catch (const c10::Error& error) {
     std::cerr << error.what_without_backtrace() << '\n';
     return 1;

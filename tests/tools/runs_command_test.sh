@@ -69,5 +69,7 @@ mkdir "$folder/empty"
 expect 1 'there is no run folder below' runs list "$folder/empty"
 sed -i 's/"format": 1/"format": 2/' "$folder/runs/second/run.json"
 expect 1 'format=2' runs show "$folder/runs/second"
-expect 106 'subcommand' runs
+expect 0 'format=2' runs list "$folder/runs"
+expect 0 'first' runs list "$folder/runs"
+expect 1 'subcommand' runs
 echo ok

@@ -221,10 +221,15 @@ void add_estimate(CLI::App& app) {
   command->add_flag("--tokens", request->has_tokens,
                     "The input of a TorchScript model are whole numbers below --classes");
   command->add_option("--hidden", network.hidden, "Widths of layers [mlp 128,64; cnn 32,64; resnet 16,32,64]")
-      ->delimiter(',');
-  command->add_option("--width", network.width, "Features of a token, of gpt")->capture_default_str();
-  command->add_option("--layers", network.layers, "Layers of gpt")->capture_default_str();
-  command->add_option("--heads", network.heads, "Attention heads of gpt")->capture_default_str();
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber);
+  command->add_option("--width", network.width, "Features of a token, of gpt")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--layers", network.layers, "Layers of gpt")->capture_default_str()->check(CLI::PositiveNumber);
+  command->add_option("--heads", network.heads, "Attention heads of gpt")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   command->add_option("--optimizer", request->optimizer, "sgd, adam, adamw, rmsprop or adagrad")
       ->capture_default_str()
       ->check(CLI::IsMember({"sgd", "adam", "adamw", "rmsprop", "adagrad"}));

@@ -9,6 +9,8 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "tools/runs/process_gone.h"
+
 namespace lockstep::tools::reports {
 namespace {
 
@@ -62,7 +64,7 @@ void read_lines(RunData& run, const std::string& name, const std::function<void(
   for (std::string text; std::getline(stream, text);) {
     ++number;
     const bool is_cut = stream.eof();
-    if (text.empty() || (is_cut && run.state == "running" && !Json::accept(text))) continue;
+    if (text.empty() || (is_cut && (run.state == "running" || run.state == "lost") && !Json::accept(text))) continue;
     try {
       const Json line = Json::parse(text);
       if (!line.is_object()) throw std::invalid_argument("it is no object");
@@ -100,6 +102,7 @@ void read_identity(RunData& run) {
   run.identity = std::move(identity);
   const std::string state = text_at(run.identity, "state");
   if (!state.empty()) run.state = state;
+  if (run.state == "running" && is_process_gone(run.identity)) run.state = "lost";
   const std::string name = text_at(run.identity, "name");
   if (!name.empty()) run.name = name;
 }

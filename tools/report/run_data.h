@@ -84,7 +84,7 @@ struct RunData {
   std::string name;
   /// The object of run.json; empty where it cannot be used.
   Json identity = Json::object();
-  /// "running", "finished", ...; "unknown" without run.json.
+  /// "running", "finished", ..., "lost" where the process is gone; "unknown" without run.json.
   std::string state = "unknown";
   std::vector<EpochRecord> epochs;
   std::vector<StepInterval> intervals;

@@ -127,11 +127,16 @@ void sum_epochs(const RunData& run, RunFacts& facts) {
 }
 
 template <typename Records>
-void widen(const Records& records, std::optional<double>& first, std::optional<double>& last) {
+double sum_of_records(const Records& records) {
+  double seconds = 0;
+  for (const auto& record : records) seconds += record.seconds;
+  return seconds;
+}
+
+template <typename Records>
+void find_last(const Records& records, std::optional<double>& last) {
   for (const auto& record : records) {
-    if (!record.time) continue;
-    first = std::min(first.value_or(*record.time), *record.time - record.seconds);
-    last = std::max(last.value_or(*record.time), *record.time);
+    if (record.time) last = std::max(last.value_or(*record.time), *record.time);
   }
 }
 
@@ -179,11 +184,7 @@ RunFacts facts_of(const RunData& run) {
   RunFacts facts;
   sum_intervals(run, facts);
   sum_epochs(run, facts);
-  std::optional<double> first;
-  std::optional<double> last;
-  widen(run.epochs, first, last);
-  widen(run.intervals, first, last);
-  if (first) facts.seconds = *last - *first;
+  facts.seconds = std::max(sum_of_records(run.epochs), sum_of_records(run.intervals));
   std::set<int64_t> workers;
   for (const auto& [key, replica] : run.replicas) {
     workers.insert(replica.worker);
@@ -248,15 +249,16 @@ std::vector<std::string> notes_of(const RunData& run, const RunFacts& facts, dou
   };
   if (run.state == "running") {
     std::string note = "The run has not ended: this is its state when the report was written";
-    std::optional<double> first;
     std::optional<double> last;
-    widen(run.epochs, first, last);
-    widen(run.intervals, first, last);
+    find_last(run.epochs, last);
+    find_last(run.intervals, last);
     constexpr double kLongAgo = 600;
     if (last && now - *last > kLongAgo) {
       note += "; its last record is " + format_duration(now - *last) + " old, so the process may have been killed";
     }
     notes.push_back(note + ".");
+  } else if (run.state == "lost") {
+    notes.emplace_back("The run was not finished: its process is gone.");
   } else if (run.state != "finished" && run.state != "unknown") {
     notes.push_back("The run was not finished: " + run.state + (text("reason").empty() ? "" : ", " + text("reason")) +
                     ".");

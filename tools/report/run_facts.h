@@ -41,7 +41,7 @@ struct SlowestReplica {
 struct RunFacts {
   int64_t steps = 0;
   int64_t epochs = 0;
-  /// From the start of the first record to the end of the last.
+  /// The sum of the records, as in `lockstep runs`.
   double seconds = 0;
   std::optional<double> examples_per_second;
   std::optional<double> step_seconds;

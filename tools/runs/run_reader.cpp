@@ -1,18 +1,13 @@
 #include "tools/runs/run_reader.h"
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <cmath>
-#include <csignal>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <sstream>
-#include <unistd.h>
 
 #include "lockstep/base/error.h"
+#include "tools/runs/process_gone.h"
 
 namespace lockstep::tools {
 namespace {
@@ -27,49 +22,6 @@ std::vector<Json> complete_lines(const fs::path& path) {
     if (json.is_object()) lines.push_back(std::move(json));
   }
   return lines;
-}
-
-std::string name_of_this_host() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
-}
-
-/// When a process began, in seconds since 1970; nothing where the system does not tell.
-std::optional<double> start_of_process(int64_t pid) {
-  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  std::getline(stat, text);
-  const size_t name_end = text.rfind(')');
-  if (name_end == std::string::npos) return std::nullopt;
-  std::istringstream fields(text.substr(name_end + 1));
-  std::string field;
-  constexpr int kStartTime = 20;  // field 22, counted from the one behind the name
-  for (int i = 0; i < kStartTime; ++i) fields >> field;
-  std::ifstream all("/proc/stat");
-  for (std::string key; all >> key;) {
-    double boot = 0;
-    if (key == "btime" && all >> boot) {
-      return boot + std::strtod(field.c_str(), nullptr) / static_cast<double>(sysconf(_SC_CLK_TCK));
-    }
-    all.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
-  }
-  return std::nullopt;
-}
-
-double seconds_of_iso(const std::string& text) {
-  std::tm parts{};
-  return strptime(text.c_str(), "%Y-%m-%dT%H:%M:%SZ", &parts) == nullptr ? 0 : static_cast<double>(timegm(&parts));
-}
-
-/// Another process may have got the number of one that is gone: it began later than the run.
-bool is_process_gone(const Json& run) {
-  if (run.value("host", "") != name_of_this_host()) return false;
-  const int64_t pid = run.value("pid", int64_t{0});
-  if (pid <= 0 || (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH)) return true;
-  constexpr double kRounding = 3;
-  const double begun = seconds_of_iso(run.value("started", run.value("created", "")));
-  const auto start = start_of_process(pid);
-  return start && begun > 0 && *start > begun + kRounding;
 }
 
 /// The best value of a log; NaN is never better.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
+#include <c10/util/Exception.h>
 
 #include "tools/report.h"
 #include "tools/runs/run_reader.h"
@@ -14,11 +15,22 @@
 namespace lockstep::tools {
 namespace {
 
-/// All runs at these paths, the oldest first.
-std::vector<RunRecord> records_at(const std::vector<std::string>& paths) {
+/// All runs at these paths, the oldest first. Where `damaged` is given, runs that cannot be read are left out, and it
+/// gets why.
+std::vector<RunRecord> records_at(const std::vector<std::string>& paths, std::vector<std::string>* damaged = nullptr) {
   std::vector<RunRecord> records;
   for (const std::string& path : paths) {
-    for (const std::string& folder : find_runs(path)) records.push_back(read_run(folder));
+    for (const std::string& folder : find_runs(path)) {
+      try {
+        records.push_back(read_run(folder));
+      } catch (const c10::Error& error) {
+        if (damaged == nullptr) throw;
+        damaged->emplace_back(error.what_without_backtrace());
+      } catch (const Json::exception& error) {
+        if (damaged == nullptr) throw;
+        damaged->push_back("[runs] run.json is damaged: folder=" + folder + ", " + error.what());
+      }
+    }
   }
   std::stable_sort(records.begin(), records.end(), [](const RunRecord& a, const RunRecord& b) {
     return a.run.value("created", "") < b.run.value("created", "");
@@ -33,7 +45,9 @@ void add_runs_list(CLI::App& runs) {
   command->add_option("FOLDER", *paths, "Run folders, or folders that contain some; without one: runs");
   command->add_flag("--json", *json, "Print one JSON object per run");
   command->callback([=] {
-    const auto records = records_at(paths->empty() ? std::vector<std::string>{"runs"} : *paths);
+    std::vector<std::string> damaged;
+    const auto records = records_at(paths->empty() ? std::vector<std::string>{"runs"} : *paths, &damaged);
+    for (const std::string& problem : damaged) std::cerr << problem << '\n';
     if (!*json) return print_runs(records, std::cout);
     for (const RunRecord& record : records) report(summary_of_run(record), ReportStyle::Json);
   });

@@ -88,6 +88,8 @@ std::string choose_target(const std::vector<std::string>& names, const Settings&
   const auto is_there = [&](const std::string& name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
+  // The targets of data for predictions are not read, whatever they are.
+  if (options.form && !options.needs_target) return "";
   std::string target = options.form ? options.form->target : settings.find_text("target").value_or("");
   if (!target.empty()) {
     if (is_there(target)) return target;
@@ -98,6 +100,7 @@ std::string choose_target(const std::vector<std::string>& names, const Settings&
   for (const char* usual : {"label", "labels", "target", "targets", "class", "y", "y_train", "image/class/label"}) {
     if (is_there(usual)) return usual;
   }
+  if (!options.needs_target) return "";
   LOCKSTEP_THROW(c10::ValueError, "[train] the target is not known: ", place, ", names=", enumeration(names),
                  "; give one of them as --target");
 }

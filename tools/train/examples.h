@@ -77,7 +77,8 @@ OpenedData open_text(const std::vector<std::string>& paths, const Settings& sett
 
 /// Internal: inputs and targets in memory.
 OpenedData tensors_as_data(DataForm form, at::Tensor inputs, at::Tensor targets);
-/// Internal: the name of the target: the one that is set, else the usual one among those of the data.
+/// Internal: the name of the target: the one that is set, else the usual one among those of the data;
+/// empty for predictions with a known form, and where they have none.
 std::string choose_target(const std::vector<std::string>& names, const Settings& settings, const OpenOptions& options,
                           const std::string& place);
 /// Internal: what the settings say about the task: by the loss; nothing where the target decides.

@@ -35,7 +35,7 @@ OpenedData open_images(const std::vector<std::string>& paths, const Settings& se
                          "[train] the targets of a folder of images are classes: loss=", settings.text("loss"),
                          "; use cross_entropy");
   }
-  const bool may_scale = settings.has("image-size");
+  const bool may_scale = settings.has("image-size") || options.form.has_value();
   const int threads = std::min(num_hardware_threads(), kMostImageThreads);
   const auto part = [form, may_scale, threads, files = folder.files, labels = folder.labels](
                         const std::shared_ptr<const std::vector<bool>>& keep, bool kept) -> ExampleDataset {

@@ -244,12 +244,15 @@ class CharacterGpt final : public Network {
 
 }  // namespace
 
+bool is_built_in(const std::string& model) {
+  return model == "mlp" || model == "cnn" || model == "resnet" || model == "gpt";
+}
+
 bool is_script_file(const std::string& model) {
-  static const std::vector<std::string> models{"mlp", "cnn", "resnet", "gpt"};
-  if (std::find(models.begin(), models.end(), model) != models.end()) return false;
+  if (is_built_in(model)) return false;
   LOCKSTEP_CHECK_VALUE(std::filesystem::is_regular_file(model), "[train] the model must be ",
                        enumeration({"mlp", "cnn", "resnet", "gpt", "a file of TorchScript"}, "or"), ": model=", model,
-                       did_you_mean(model, models));
+                       did_you_mean(model, {"mlp", "cnn", "resnet", "gpt"}));
   return true;
 }
 

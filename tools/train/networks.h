@@ -35,6 +35,8 @@ struct NetworkPlan {
   int64_t heads = 0;
 };
 
+/// Whether a name is that of a model of this command: mlp, cnn, resnet or gpt.
+bool is_built_in(const std::string& model);
 /// Whether a model is a file of TorchScript. ValueError for a name that is neither a file nor a model.
 bool is_script_file(const std::string& model);
 

@@ -51,6 +51,8 @@ void standardize(TrainPlan& plan, const ExampleDataset& training) {
   constexpr int64_t kRows = 256;
   for (const auto& [inputs, targets] : training.batch(kRows)) {
     const torch::Tensor values = inputs.to(torch::kDouble);
+    LOCKSTEP_CHECK_DATA(values.isfinite().all().item<bool>(), "[train] inputs must be finite numbers: examples=", count,
+                        " to ", count + values.size(0) - 1, "; correct them, or leave features out with --features");
     const torch::Tensor rows = has_channels ? values.transpose(0, 1).flatten(1).t() : values;
     if (!first.defined()) {
       // Differences to some value of the data keep their digits.
@@ -77,13 +79,29 @@ void choose_scaling(TrainPlan& plan, const ExampleDataset& training) {
   std::string mode = plan.settings.text("normalize");
   if (mode == "auto") {
     const bool is_script = is_script_file(plan.settings.text("model"));
-    mode = plan.form.is_image ? "unit" : is_script ? "none" : "standard";
+    // Models of files scale their inputs themselves.
+    mode = is_script ? "none" : plan.form.is_image ? "unit" : "standard";
     plan.settings.set("normalize", mode);
   }
   plan.shift = torch::zeros({1});
   plan.scale = torch::full({1}, mode == "unit" ? 1.0 / 255 : 1.0);
   if (mode == "standard") standardize(plan, training);
 }
+
+Json values_of(const torch::Tensor& tensor) {
+  if (!tensor.defined()) return nullptr;
+  const torch::Tensor flat = tensor.flatten();
+  return {{"shape", tensor.sizes().vec()},
+          {"values", std::vector<float>(flat.data_ptr<float>(), flat.data_ptr<float>() + flat.numel())}};
+}
+
+torch::Tensor tensor_of(const Json& json) {
+  if (json.is_null()) return {};
+  return torch::tensor(json.at("values").get<std::vector<float>>())
+      .reshape(json.at("shape").get<std::vector<int64_t>>());
+}
+
+}  // namespace
 
 void choose_loss(TrainPlan& plan) {
   Settings& settings = plan.settings;
@@ -108,21 +126,6 @@ void choose_loss(TrainPlan& plan) {
     settings.set("lr", optimizer == "sgd" ? 0.05 : optimizer == "adagrad" ? 0.01 : 0.001);
   }
 }
-
-Json values_of(const torch::Tensor& tensor) {
-  if (!tensor.defined()) return nullptr;
-  const torch::Tensor flat = tensor.flatten();
-  return {{"shape", tensor.sizes().vec()},
-          {"values", std::vector<float>(flat.data_ptr<float>(), flat.data_ptr<float>() + flat.numel())}};
-}
-
-torch::Tensor tensor_of(const Json& json) {
-  if (json.is_null()) return {};
-  return torch::tensor(json.at("values").get<std::vector<float>>())
-      .reshape(json.at("shape").get<std::vector<int64_t>>());
-}
-
-}  // namespace
 
 int64_t TrainPlan::steps_per_epoch() const {
   const int64_t batches = (examples + settings.integer("batch-size") - 1) / settings.integer("batch-size");
@@ -199,6 +202,7 @@ PlannedTraining plan_training(Settings settings, const std::optional<TrainPlan>&
 }
 
 std::string plan_path(const std::string& folder) { return folder + "/plan.json"; }
+std::string checkpoints_path(const std::string& folder) { return folder + "/checkpoints"; }
 std::string weights_path(const std::string& folder) { return folder + "/model.safetensors"; }
 std::string script_path(const std::string& folder) { return folder + "/model.pt"; }
 
@@ -207,18 +211,9 @@ TrainPlan read_plan(const std::string& folder) {
   std::ifstream file(path);
   LOCKSTEP_CHECK_DATA(file.good(), "[train] the folder has no run: file=\"", path, "\"");
   TrainPlan plan = TrainPlan::from_json(read_config(path), "file=\"" + path + "\"");
-  if (std::filesystem::exists(script_path(folder))) plan.model_file = script_path(folder);
+  if (!is_built_in(plan.settings.text("model")) && std::filesystem::exists(script_path(folder)))
+    plan.model_file = script_path(folder);
   return plan;
-}
-
-void write_text(const std::string& path, const std::string& text) {
-  const std::string partial = path + ".partial";
-  {
-    std::ofstream file(partial);
-    file << text << std::flush;
-    LOCKSTEP_CHECK_DATA(file.good(), "[train] the file cannot be written: file=\"", path, "\"");
-  }
-  std::filesystem::rename(partial, path);
 }
 
 ExampleDataset batches_of(const ExampleDataset& examples, int64_t batch_size, int64_t buffer) {

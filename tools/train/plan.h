@@ -47,15 +47,17 @@ struct PlannedTraining {
 /// Opens the data and decides what the settings leave open. `saved`: the plan of a run that is continued.
 PlannedTraining plan_training(Settings settings, const std::optional<TrainPlan>& saved);
 
+/// Sets loss, metrics and learning rate where they are open. ValueError where they do not fit the task.
+void choose_loss(TrainPlan& plan);
+
 /// The files of a run folder.
 std::string plan_path(const std::string& folder);
+std::string checkpoints_path(const std::string& folder);
 std::string weights_path(const std::string& folder);
 std::string script_path(const std::string& folder);
 
 /// Reads the plan of a run folder. DataError where there is none.
 TrainPlan read_plan(const std::string& folder);
-/// Writes a text file, which replaces an older one when it is complete.
-void write_text(const std::string& path, const std::string& text);
 
 /// Prepares examples for a trainer: shuffled where `buffer` > 0, in batches.
 ExampleDataset batches_of(const ExampleDataset& examples, int64_t batch_size, int64_t buffer = 0);

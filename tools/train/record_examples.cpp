@@ -174,9 +174,13 @@ at::Tensor read_input(const data::Named& record, const DataForm& form, bool may_
   return torch::cat(parts).view(form.input_shape);
 }
 
-at::Tensor read_target(const data::Named& record, const DataForm& form, bool has_target) {
+at::Tensor read_target(const data::Named& record, const DataForm& form, bool has_target, bool is_binary) {
   if (form.task == Task::Numbers) {
-    return has_target ? record[form.target].to(at::kFloat) : torch::zeros({form.num_outputs});
+    const at::Tensor target = has_target ? record[form.target].to(at::kFloat) : torch::zeros({form.num_outputs});
+    LOCKSTEP_CHECK_DATA(!is_binary || ((target == 0) | (target == 1)).all().item<bool>(),
+                        "[train] binary_cross_entropy learns 0 and 1: feature=", form.target,
+                        ", value=", target[0].item<float>());
+    return target;
   }
   return has_target ? record[form.target][0] : torch::zeros({}, at::kLong);
 }
@@ -193,6 +197,7 @@ OpenedData open_records(const std::vector<std::string>& paths, const Settings& s
   const std::string target = choose_target(names_of(found), settings, options, place);
   data::Features parsed;
   if (!is_fixed) form.target = target;
+  if (!is_fixed && target.empty()) form.task = task_of_settings(settings).value_or(Task::Classes);
   form.features = input_features(found, target, settings, options, place);
   describe_inputs(found, form, settings, is_fixed, parsed);
   if (!target.empty())
@@ -208,7 +213,8 @@ OpenedData open_records(const std::vector<std::string>& paths, const Settings& s
     }
   }
   const bool has_target = !target.empty();
-  const bool may_scale = settings.has("image-size");
+  const bool is_binary = settings.find_text("loss") == "binary_cross_entropy";
+  const bool may_scale = settings.has("image-size") || is_fixed;
   const int threads = form.is_image ? std::min(num_hardware_threads(), kMostDecodingThreads) : 1;
   const auto part = [=](const std::shared_ptr<const std::vector<bool>>& keep, bool kept) -> ExampleDataset {
     data::Dataset<data::Bytes> records = data::tfrecords(paths);
@@ -224,8 +230,8 @@ OpenedData open_records(const std::vector<std::string>& paths, const Settings& s
     }
     return records.map(data::parse_example(parsed))
         .map(
-            [form, may_scale, has_target](const data::Named& record) {
-              return Example{read_input(record, form, may_scale), read_target(record, form, has_target)};
+            [form, may_scale, has_target, is_binary](const data::Named& record) {
+              return Example{read_input(record, form, may_scale), read_target(record, form, has_target, is_binary)};
             },
             {.num_threads = threads});
   };

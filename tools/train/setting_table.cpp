@@ -26,8 +26,8 @@ std::vector<Setting> make_settings() {
       {"image-size", kText, "", "Scales images to this size, such as 32x32 (default: that of the first image)"},
       {"length", kInteger, "64", "The number of characters of a sequence, of text", "", 1},
       {"normalize", kText, "auto",
-       "Scaling of inputs, kept with the model: standard (mean 0, variance 1), unit (divided by 255), none; auto: unit "
-       "for images, otherwise standard, and none for FILE.pt",
+       "Scaling of inputs, kept with the model: standard (mean 0, variance 1), unit (divided by 255), none; auto: none "
+       "for FILE.pt, unit for images, otherwise standard",
        "auto,standard,unit,none"},
       {"shuffle", kInteger, "10000", "The number of examples that are shuffled at a time; 0: none", "", 0},
       {"validation", kText, "", "A file or folder like --data, or the part of it that is held back, such as 0.2"},
@@ -43,7 +43,7 @@ std::vector<Setting> make_settings() {
       {"optimizer", kText, "adam", "The optimizer", "sgd,adam,adamw,rmsprop,adagrad"},
       {"lr", kNumber, "", "The learning rate (default: 0.001; 0.05 for sgd, 0.01 for adagrad)"},
       {"momentum", kNumber, "0.9", "The momentum of sgd"},
-      {"weight-decay", kNumber, "0", "How much parameters are drawn to 0"},
+      {"weight-decay", kNumber, "0", "L2 penalty; for adamw, decoupled weight decay"},
       {"schedule", kText, "constant", "How the learning rate changes", "constant,cosine,linear,one_cycle,exponential"},
       {"warm-up", kInteger, "0", "The number of updates in which the learning rate grows to its first value"},
       {"epochs", kInteger, "10", "The number of passes over the data", "", 1},

@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <functional>
 #include <iterator>
 #include <limits>
 #include <map>
 #include <numeric>
 #include <set>
+#include <string_view>
 
 #include <torch/types.h>
 
@@ -44,12 +46,48 @@ std::vector<size_t> columns_of(const std::vector<std::string>& features, const s
   return columns;
 }
 
+/// The names of the columns, without the mark that some programs put before the first one of UTF-8.
+std::vector<std::string> column_names(const data::CsvReader& reader, const std::string& place) {
+  constexpr std::string_view kMark = "\xef\xbb\xbf";
+  std::vector<std::string> names = reader.names();
+  if (!names.empty() && names[0].starts_with(kMark)) {
+    std::string& first = names[0];
+    first.erase(0, kMark.size());
+    if (first.size() > 1 && first.front() == '"' && first.back() == '"') first = first.substr(1, first.size() - 2);
+  }
+  std::set<std::string> known;
+  for (const std::string& name : names) {
+    LOCKSTEP_CHECK_DATA(known.insert(name).second, "[train] columns must have different names: ", place,
+                        ", column=", name, "; rename one of them");
+  }
+  return names;
+}
+
+float read_feature(const data::CsvReader& reader, const std::vector<std::string>& fields, size_t column,
+                   const std::string& name, const std::string& place) {
+  float value = std::numeric_limits<float>::quiet_NaN();
+  try {
+    value = reader.number<float>(fields, column);
+  } catch (const DataError&) {
+    // The message below has the name of the column.
+  }
+  LOCKSTEP_CHECK_DATA(std::isfinite(value), "[train] a feature must be a finite number: ", place,
+                      ", line=", reader.line(), ", column=", name, ", text=\"", fields[column],
+                      "\"; correct it, or leave it out with --features");
+  return value;
+}
+
+std::string without_spaces(const std::string& text) {
+  const size_t begin = std::min(text.find_first_not_of(" \t\r"), text.size());
+  return text.substr(begin, text.find_last_not_of(" \t\r") + 1 - begin);
+}
+
 std::string read_table(const std::string& path, const Settings& settings, const OpenOptions& options, Table& table) {
   data::CsvReader reader(path, {.header = true});
   std::vector<std::string> fields;
   const bool has_rows = reader.next(fields);
-  const std::vector<std::string> names = reader.names();
   const std::string place = "file=\"" + path + "\"";
+  const std::vector<std::string> names = column_names(reader, place);
   const std::string target = choose_target(names, settings, options, place);
   if (table.features.empty()) {
     table.features = options.form ? options.form->features : settings.list("features");
@@ -57,14 +95,20 @@ std::string read_table(const std::string& path, const Settings& settings, const 
       std::copy_if(names.begin(), names.end(), std::back_inserter(table.features),
                    [&](const std::string& name) { return name != target; });
     }
-    LOCKSTEP_CHECK_VALUE(std::find(table.features.begin(), table.features.end(), target) == table.features.end(),
-                         "[train] the target cannot be a feature: ", place, ", target=", target);
+    const bool is_feature = std::find(table.features.begin(), table.features.end(), target) != table.features.end();
+    LOCKSTEP_CHECK_VALUE(target.empty() || !is_feature, "[train] the target cannot be a feature: ", place,
+                         ", target=", target);
   }
   const std::vector<size_t> columns = columns_of(table.features, names, place);
   const size_t target_column = std::find(names.begin(), names.end(), target) - names.begin();
   for (bool more = has_rows; more; more = reader.next(fields)) {
-    for (const size_t column : columns) table.numbers.push_back(reader.number<float>(fields, column));
-    table.targets.push_back(target.empty() ? "" : fields[target_column]);
+    for (const size_t column : columns) {
+      table.numbers.push_back(read_feature(reader, fields, column, names[column], place));
+    }
+    table.targets.push_back(target.empty() ? "" : without_spaces(fields[target_column]));
+    LOCKSTEP_CHECK_DATA(target.empty() || !options.needs_target || !table.targets.back().empty(),
+                        "[train] a row has no target: ", place, ", line=", reader.line(), ", column=", target,
+                        "; fill it in, or remove the row");
   }
   return target;
 }
@@ -94,6 +138,25 @@ void check_known_classes(const at::Tensor& classes, const DataForm& form) {
                       ", largest=", classes.max().item<int64_t>(), ", classes=", form.num_classes);
 }
 
+/// DataError where targets are no classes of texts: most of them are numbers.
+void check_texts(const std::vector<std::string>& texts, size_t num_numbers, const std::string& place) {
+  if (num_numbers == texts.size() || num_numbers * 2 <= texts.size()) return;
+  float number = 0;
+  const auto other =
+      std::find_if_not(texts.begin(), texts.end(), [&](const auto& text) { return read_as(text, number); });
+  LOCKSTEP_THROW(DataError, "[train] most targets are numbers, but not all: ", place,
+                 ", row=", other - texts.begin() + 1, ", text=\"", *other, "\"; correct it, or remove the row");
+}
+
+/// DataError for targets that the loss cannot learn.
+void check_numbers(const at::Tensor& targets, const Settings& settings, const std::string& place) {
+  LOCKSTEP_CHECK_DATA(targets.isfinite().all().item<bool>(), "[train] targets must be finite numbers: ", place);
+  const bool is_binary = settings.find_text("loss") == "binary_cross_entropy";
+  LOCKSTEP_CHECK_DATA(!is_binary || ((targets == 0) | (targets == 1)).all().item<bool>(),
+                      "[train] binary_cross_entropy learns 0 and 1: ", place,
+                      ", smallest=", targets.min().item<float>(), ", largest=", targets.max().item<float>());
+}
+
 /// The targets of a table as classes or numbers; sets the task where the form does not have it.
 at::Tensor parsed_targets(const std::vector<std::string>& texts, DataForm& form, const Settings& settings,
                           bool is_fixed, const std::string& place) {
@@ -108,13 +171,21 @@ at::Tensor parsed_targets(const std::vector<std::string>& texts, DataForm& form,
   const bool all_integers = integers.size() == texts.size();
   const bool all_numbers = numbers.size() == texts.size();
   if (!is_fixed) {
+    check_texts(texts, numbers.size(), place);
     form.task = task_of_settings(settings).value_or(all_numbers && !all_integers ? Task::Numbers : Task::Classes);
   }
   if (form.task == Task::Numbers) {
     LOCKSTEP_CHECK_DATA(all_numbers, "[train] the target must be a number in all rows: ", place);
-    return torch::tensor(numbers).view({-1, 1});
+    const at::Tensor targets = torch::tensor(numbers).view({-1, 1});
+    if (!numbers.empty()) check_numbers(targets, settings, place);
+    return targets;
   }
-  if (!form.class_names.empty() || (!is_fixed && !all_numbers)) return named_classes(texts, form, is_fixed);
+  if (!form.class_names.empty() || (!is_fixed && !all_numbers)) {
+    LOCKSTEP_CHECK_VALUE(is_fixed || !settings.has("classes"),
+                         "[train] --classes is for classes that are integers: ", place, ", class=", texts[0],
+                         "; leave it out");
+    return named_classes(texts, form, is_fixed);
+  }
   LOCKSTEP_CHECK_DATA(all_integers, "[train] classes must be integers or texts: ", place,
                       "; give --loss mse to learn numbers");
   const at::Tensor classes = torch::tensor(integers, torch::kLong);
@@ -187,6 +258,7 @@ at::Tensor array_targets(const at::Tensor& array, DataForm& form, const Settings
                         "[train] targets must have as many values as those of the training data: ", place,
                         ", values=", targets.size(1), ", training=", form.num_outputs);
     form.num_outputs = targets.size(1);
+    if (targets.numel() > 0) check_numbers(targets, settings, place);
     return targets;
   }
   LOCKSTEP_CHECK_DATA(!targets.is_floating_point() && targets.numel() == targets.size(0),
@@ -213,6 +285,7 @@ OpenedData open_csv(const std::vector<std::string>& paths, const Settings& setti
   for (const std::string& path : paths) target = read_table(path, settings, options, table);
   form.features = table.features;
   if (!options.form) form.target = target;
+  if (!options.form && target.empty()) form.task = task_of_settings(settings).value_or(Task::Classes);
   const auto rows = static_cast<int64_t>(table.targets.size());
   const auto columns = static_cast<int64_t>(table.features.size());
   LOCKSTEP_CHECK_VALUE(columns > 0, "[train] there is no column beside the target: ", place);
@@ -238,6 +311,7 @@ OpenedData open_npz(const std::vector<std::string>& paths, const Settings& setti
   const std::string target = choose_target(names, settings, options, place);
   form.features = {choose_array(names, settings, options, place)};
   if (!options.form) form.target = target;
+  if (!options.form && target.empty()) form.task = task_of_settings(settings).value_or(Task::Classes);
   const auto arrays =
       data::load_npz(paths[0], target.empty() ? form.features : std::vector<std::string>{form.features[0], target});
   at::Tensor inputs = arrays.at(form.features[0]);
@@ -245,6 +319,9 @@ OpenedData open_npz(const std::vector<std::string>& paths, const Settings& setti
                       "[train] an array must have rows of real numbers: ", place, ", array=", form.features[0]);
   inputs = channels_first(inputs.scalar_type() == torch::kByte ? inputs : inputs.to(torch::kFloat));
   if (inputs.dim() == 1) inputs = inputs.unsqueeze(1);
+  const at::Tensor is_bad = inputs.isfinite().logical_not().flatten(1).any(1);
+  LOCKSTEP_CHECK_DATA(!is_bad.any().item<bool>(), "[train] inputs must be finite numbers: ", place,
+                      ", array=", form.features[0], ", row=", is_bad.to(torch::kByte).argmax().item<int64_t>());
   form.input_shape = shape_of_rows(inputs.sizes().slice(1), settings, options, place);
   std::vector<int64_t> sizes = form.input_shape;
   sizes.insert(sizes.begin(), inputs.size(0));

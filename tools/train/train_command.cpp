@@ -23,7 +23,8 @@ class SettingFlags {
     if (*setting.default_value != '\0') description += std::string(" (default ") + setting.default_value + ")";
     CLI::Option* option = nullptr;
     if (setting.type == Setting::Type::List) {
-      option = command.add_option(flag, lists_[setting.name], description)->delimiter(',');
+      description += "; a comma separates several";
+      option = command.add_option(flag, lists_[setting.name], description)->delimiter(',')->allow_extra_args(false);
     } else {
       option = command.add_option(flag, texts_[setting.name], description);
       if (setting.type == Setting::Type::Integer) option->type_name("INT");

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <ctime>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <iomanip>
 #include <iostream>
@@ -13,6 +14,8 @@
 #include <torch/utils.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/state/checkpoint_folder.h"
+#include "lockstep/state/file_writer.h"
 #include "lockstep/state/weights.h"
 #include "lockstep/strategy/extended.h"
 #include "lockstep/strategy/variable/variable.h"
@@ -201,14 +204,54 @@ void print_description(const Json& plan, ReportStyle style) {
   }
 }
 
+bool has_checkpoint(const std::string& folder) {
+  return std::filesystem::exists(folder) && !detail::list_checkpoints(folder).empty();
+}
+
+/// Whether a training has failed here before the end of its first epoch, without a checkpoint.
+bool is_failed_start(const std::string& folder) {
+  std::ifstream file(folder + "/run.json");
+  const Json run = file.good() ? Json::parse(file, nullptr, /*allow_exceptions=*/false) : Json();
+  if (!run.is_object() || run.value("state", Json()) != "failed") return false;
+  const std::string metrics = folder + "/metrics.jsonl";
+  return (!std::filesystem::exists(metrics) || std::filesystem::is_empty(metrics)) &&
+         !has_checkpoint(checkpoints_path(folder));
+}
+
+/// ValueError where a training that begins would replace something.
+void check_new_folder(const std::string& folder) {
+  if (!std::filesystem::exists(folder)) return;
+  LOCKSTEP_CHECK_VALUE(!std::filesystem::exists(plan_path(folder)), "[train] the folder has a run: folder=\"", folder,
+                       "\"; continue it with --resume, or choose another --folder");
+  LOCKSTEP_CHECK_VALUE(std::filesystem::is_directory(folder), "[train] a file has the name of the folder: folder=\"",
+                       folder, "\"; choose another --folder");
+  LOCKSTEP_CHECK_VALUE(std::filesystem::is_empty(folder) || is_failed_start(folder),
+                       "[train] the folder is not empty: folder=\"", folder, "\"; choose another --folder");
+}
+
 /// The chief makes the folder of a run.
 void begin_folder(const std::string& folder, const TrainPlan& plan, bool resume) {
-  LOCKSTEP_CHECK_VALUE(resume || !std::filesystem::exists(plan_path(folder)), "[train] the folder has a run: folder=\"",
-                       folder, "\"; continue it with --resume, or choose another --folder");
   std::filesystem::create_directories(folder);
   const std::string model = plan.settings.text("model");
   if (!resume && is_script_file(model)) std::filesystem::copy_file(model, script_path(folder));
-  write_text(plan_path(folder), plan.to_json().dump(2) + "\n");
+  detail::replace_file(plan_path(folder), plan.to_json().dump(2) + "\n", /*sync=*/false);
+}
+
+/// Trains. The plan of a first start that fails before its first checkpoint is removed, so that it can be repeated.
+History fit_in_folder(Trainer& trainer, const ExampleDataset& examples, const FitOptions& options,
+                      const std::string& folder, const TrainPlan& plan, bool resume) {
+  const bool writes = trainer.strategy().extended().should_checkpoint();
+  if (writes) begin_folder(folder, plan, resume);
+  try {
+    return trainer.fit(examples, options);
+  } catch (...) {
+    if (writes && !resume && !has_checkpoint(checkpoints_path(folder))) {
+      std::error_code ignored;
+      std::filesystem::remove(plan_path(folder), ignored);
+      std::filesystem::remove(script_path(folder), ignored);
+    }
+    throw;
+  }
 }
 
 /// All workers call it: others may have a part of the values.
@@ -270,7 +313,7 @@ int run_training(const TrainRequest& request) {
   }
   const Strategy strategy = make_strategy(where, settings);
   if (where.num_workers > 1) folder = agreed_folder(strategy, folder, plan);
-  if (strategy.extended().should_checkpoint()) begin_folder(folder, plan, request.resume);
+  if (!request.resume && strategy.extended().should_checkpoint()) check_new_folder(folder);
 
   torch::manual_seed(static_cast<uint64_t>(settings.integer("seed")));
   const auto scope = strategy.scope();
@@ -292,12 +335,12 @@ int run_training(const TrainRequest& request) {
   FitOptions options;
   options.epochs = settings.integer("epochs");
   if (data.validation) options.validation = TrainerInput(batches_of(*data.validation, batch_size));
-  options.checkpoint_folder = folder + "/checkpoints";
+  options.checkpoint_folder = checkpoints_path(folder);
   options.checkpoint = {.keep = 2, .every_steps = settings.integer("checkpoint-every")};
   options.verbose = !request.quiet;
   const auto begin = std::chrono::steady_clock::now();
-  const History history = trainer->fit(
-      batches_of(data.training, batch_size, std::min(settings.integer("shuffle"), plan.examples)), options);
+  const auto examples = batches_of(data.training, batch_size, std::min(settings.integer("shuffle"), plan.examples));
+  const History history = fit_in_folder(*trainer, examples, options, folder, plan, request.resume);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
 
   const State weights = whole_tensors(trainer->model_state());

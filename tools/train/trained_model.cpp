@@ -10,14 +10,6 @@
 namespace lockstep::tools {
 namespace {
 
-TrainedModel load_run(const std::string& folder) {
-  TrainedModel trained{read_plan(folder)};
-  LOCKSTEP_CHECK_DATA(std::filesystem::exists(weights_path(folder)), "[train] the run has not ended: folder=\"", folder,
-                      "\"; end it with lockstep train --folder ", folder, " --resume");
-  trained.weights = load_file(weights_path(folder));
-  return trained;
-}
-
 /// Tensors alone; the text of the plan is taken out.
 State tensors_of(const State& state) {
   State tensors;
@@ -25,6 +17,14 @@ State tensors_of(const State& state) {
     if (std::holds_alternative<StateTensor>(value)) tensors.set(name, value);
   }
   return tensors;
+}
+
+TrainedModel load_run(const std::string& folder) {
+  TrainedModel trained{read_plan(folder)};
+  LOCKSTEP_CHECK_DATA(std::filesystem::exists(weights_path(folder)), "[train] the run has not ended: folder=\"", folder,
+                      "\"; end it with lockstep train --folder ", folder, " --resume");
+  trained.weights = tensors_of(load_file(weights_path(folder)));
+  return trained;
 }
 
 TrainedModel load_safetensors(const std::string& file) {

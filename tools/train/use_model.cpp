@@ -26,6 +26,32 @@ struct ModelUse {
   int64_t batch_size = 0;
 };
 
+/// ValueError where the output cannot be written; `operation` is "predict" or "export".
+void check_output(const std::string& output, const char* operation) {
+  const auto parent = std::filesystem::path(output).parent_path();
+  LOCKSTEP_CHECK_VALUE(parent.empty() || std::filesystem::is_directory(parent), "[", operation,
+                       "] the folder of the output must exist: output=\"", output,
+                       "\"; make it, or choose another file");
+}
+
+bool is_same_file(const std::string& one, const std::string& other) {
+  std::error_code ignored;  // where one of them is not there
+  return std::filesystem::equivalent(one, other, ignored);
+}
+
+/// ValueError where the export would replace the model of a run, or the model that it reads.
+void check_keeps_models(const std::string& output, const std::string& model) {
+  std::vector<std::string> kept{model, script_path(model), weights_path(model)};
+  const std::filesystem::path path(output);
+  const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
+  const bool is_in_run = std::filesystem::exists(plan_path(folder)) &&
+                         (path.filename() == "model.pt" || path.filename() == "model.safetensors");
+  LOCKSTEP_CHECK_VALUE(!is_in_run && std::none_of(kept.begin(), kept.end(),
+                                                  [&](const auto& each) { return is_same_file(output, each); }),
+                       "[export] the output would replace the model of a run, or the one that is read: output=\"",
+                       output, "\"; choose another file");
+}
+
 /// Where a model is used is said by the command; everything else by the model.
 Settings settings_of_use(const Settings& given, const TrainPlan& plan) {
   Settings settings = plan.settings;
@@ -52,18 +78,13 @@ void check_given(const Settings& given, const TrainedModel& trained) {
 /// Says what a model of somebody else computes, from the settings and the data.
 void complete_plan(TrainPlan& plan, const OpenedData& opened) {
   plan.form = opened.form;
-  Settings& settings = plan.settings;
-  const bool is_numbers = plan.form.task == Task::Numbers;
-  if (!settings.has("loss")) settings.set("loss", is_numbers ? "mse" : "cross_entropy");
-  if (!settings.has("metrics")) settings.set("metrics", std::vector<std::string>{is_numbers ? "mae" : "accuracy"});
-  if (!settings.has("lr")) settings.set("lr", 0.001);
   if (plan.form.task == Task::Sequence) return;
-  const std::string mode = settings.text("normalize");
+  const std::string mode = plan.settings.text("normalize");
   LOCKSTEP_CHECK_VALUE(mode != "standard",
                        "[train] the scaling of a model is known only from its training; use "
                        "--normalize none or unit");
   plan.shift = torch::zeros({1});
-  plan.scale = torch::full({1}, mode == "unit" || (mode == "auto" && plan.form.is_image) ? 1.0 / 255 : 1.0);
+  plan.scale = torch::full({1}, mode == "unit" ? 1.0 / 255 : 1.0);
 }
 
 ModelUse use_model(const ModelRequest& request, bool needs_target) {
@@ -75,6 +96,7 @@ ModelUse use_model(const ModelRequest& request, bool needs_target) {
       given.list("data"), trained.plan.settings,
       {.form = trained.has_form ? std::optional(trained.plan.form) : std::nullopt, .needs_target = needs_target});
   if (!trained.has_form) complete_plan(trained.plan, opened);
+  choose_loss(trained.plan);
   const StrategyPlan where = plan_strategy(trained.plan.settings);
   LOCKSTEP_CHECK_VALUE(needs_target || where.num_workers == 1,
                        "[predict] rows are in order with one worker only: workers=", where.num_workers);
@@ -159,6 +181,11 @@ void run_prediction(const ModelRequest& request) {
   const std::string extension = std::filesystem::path(request.output).extension();
   LOCKSTEP_CHECK_VALUE(extension == ".csv" || extension == ".npz",
                        "[predict] the output is a .csv or .npz file: output=\"", request.output, "\"");
+  check_output(request.output, "predict");
+  for (const std::string& file : Settings::from_flags(request.flags).list("data")) {
+    LOCKSTEP_CHECK_VALUE(!is_same_file(request.output, file), "[predict] the output would replace the data: output=\"",
+                         request.output, "\"; choose another file");
+  }
   const ModelUse use = use_model(request, false);
   const torch::Tensor outputs =
       use.trainer->predict(batches_of(use.opened.part(nullptr, true), use.batch_size)).to(torch::kFloat).contiguous();
@@ -177,6 +204,8 @@ void run_export(const ModelRequest& request) {
   LOCKSTEP_CHECK_VALUE(extension == ".pt" || extension == ".safetensors",
                        "[export] the output is a .pt (TorchScript) or .safetensors file: output=\"", request.output,
                        "\"");
+  check_output(request.output, "export");
+  check_keeps_models(request.output, request.model);
   const TrainedModel trained = load_trained(request.model, {});
   const std::shared_ptr<Network> model = make_trained(trained);
   const std::string plan = trained.has_form ? trained.plan.to_json().dump() : "";

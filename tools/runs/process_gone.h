@@ -1,0 +1,11 @@
+#pragma once
+
+#include "tools/report.h"
+
+namespace lockstep::tools {
+
+/// Whether the process of a run, of which run.json says that it is running, is gone: the run is lost. On another host
+/// nobody knows: then it is not.
+bool is_process_gone(const Json& run);
+
+}  // namespace lockstep::tools
