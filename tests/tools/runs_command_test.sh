@@ -71,5 +71,8 @@ sed -i 's/"format": 1/"format": 2/' "$folder/runs/second/run.json"
 expect 1 'format=2' runs show "$folder/runs/second"
 expect 0 'format=2' runs list "$folder/runs"
 expect 0 'first' runs list "$folder/runs"
+sed -i 's/"format": 2, "name": "second"/"format": 1, "name": 5/' "$folder/runs/second/run.json"
+expect 0 'folder='"$folder/runs/second" runs list "$folder/runs"
+expect 0 'finished' runs list "$folder/runs"
 expect 1 'subcommand' runs
 echo ok

@@ -2,6 +2,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -22,7 +23,9 @@ std::vector<RunRecord> records_at(const std::vector<std::string>& paths, std::ve
   for (const std::string& path : paths) {
     for (const std::string& folder : find_runs(path)) {
       try {
-        records.push_back(read_run(folder));
+        RunRecord record = read_run(folder);
+        summary_of_run(record);  // throws where values have other types
+        records.push_back(std::move(record));
       } catch (const c10::Error& error) {
         if (damaged == nullptr) throw;
         damaged->emplace_back(error.what_without_backtrace());

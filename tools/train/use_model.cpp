@@ -41,7 +41,7 @@ bool is_same_file(const std::string& one, const std::string& other) {
 
 /// ValueError where the export would replace the model of a run, or the model that it reads.
 void check_keeps_models(const std::string& output, const std::string& model) {
-  std::vector<std::string> kept{model, script_path(model), weights_path(model)};
+  const std::vector<std::string> kept{model, script_path(model), weights_path(model)};
   const std::filesystem::path path(output);
   const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
   const bool is_in_run = std::filesystem::exists(plan_path(folder)) &&
