@@ -2,23 +2,14 @@
 # The command on checkpoints: files become checkpoints and back, damage and differences are told by an exit status.
 #   checkpoint_command_test.sh LOCKSTEP FIXTURES
 set -euo pipefail
+# shellcheck source=tests/support/expect.sh
+source "$(dirname "$0")/../support/expect.sh"
 
 lockstep=$1
 fixtures=$2
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
-fail() {
-  echo "FAILED: $1" >&2
-  exit 1
-}
-expect() { # expect STATUS TEXT: the exit status of the command behind it, and a text in its output
-  local status=$1 text=$2 output found=0
-  shift 2
-  output=$("$@" 2>&1) || found=$?
-  [[ $found == "$status" ]] || fail "'$*' must end with $status, ended with $found: $output"
-  [[ $output == *"$text"* ]] || fail "'$*' must print '$text', printed: $output"
-}
 checkpoint() { "$lockstep" checkpoint "$@"; }
 
 weights=$fixtures/pytorch/nested.pt

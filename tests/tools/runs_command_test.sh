@@ -2,22 +2,13 @@
 # The command on run folders: tables, details, differences, and runs whose process is gone.
 #   runs_command_test.sh LOCKSTEP
 set -euo pipefail
+# shellcheck source=tests/support/expect.sh
+source "$(dirname "$0")/../support/expect.sh"
 
 lockstep=$1
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
-fail() {
-  echo "FAILED: $1" >&2
-  exit 1
-}
-expect() { # expect STATUS TEXT: the exit status of the command behind it, and a text in its output
-  local status=$1 text=$2 output found=0
-  shift 2
-  output=$("$@" 2>&1) || found=$?
-  [[ $found == "$status" ]] || fail "'$*' must end with $status, ended with $found: $output"
-  [[ $output == *"$text"* ]] || fail "'$*' must print '$text', printed: $output"
-}
 runs() { "$lockstep" runs "$@"; }
 
 make_run() { # make_run NAME STATE PID LR CREATED

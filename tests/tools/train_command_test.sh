@@ -2,6 +2,8 @@
 # Trainings by the command alone: data of each kind, each strategy, configuration files, resume, eval, predict, export.
 #   train_command_test.sh LOCKSTEP REPOSITORY
 set -euo pipefail
+# shellcheck source=tests/support/expect.sh
+source "$(dirname "$0")/../support/expect.sh"
 
 lockstep=$1
 repository=$2
@@ -10,16 +12,6 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 
-fail() {
-  echo "FAILED: $1" >&2
-  exit 1
-}
-expect() { # expect TEXT in the output of the command behind it
-  local text=$1 output
-  shift
-  output=$("$@" 2>&1) || true
-  [[ $output == *"$text"* ]] || fail "'$*' must print '$text', printed: $output"
-}
 number() { # number NAME of a JSON line
   sed -E "s/.*\"$1\":(\"[^\"]*\"|[-0-9.e]+).*/\1/" <<<"$2"
 }
@@ -45,7 +37,7 @@ accuracy=$(paste -d, <(tail -n +2 part.csv | sed 's/.*,//') <(tail -n +2 out.csv
 [[ $accuracy == "$(printf '%.4f' "$(number accuracy "$evaluated")")" ]] || fail "predict must be as accurate as eval: $accuracy, $evaluated"
 cut -d, -f1-64 part.csv >inputs.csv # without the target
 "$lockstep" predict two --data inputs.csv -o out.npz >log
-expect 'output: float32 [400, 10]' "$lockstep" data inspect out.npz
+expect_text 'output: float32 [400, 10]' "$lockstep" data inspect out.npz
 
 # A training that is continued has the numbers of one that was not interrupted.
 flags=(--model mlp --data "$digits" --validation 0.2 --hidden 32 --seed 3 --quiet --json)
@@ -56,19 +48,19 @@ for name in loss accuracy val_loss val_accuracy; do
   [[ $(number $name "$(cat whole.json)") == "$(number $name "$(cat halves.json)")" ]] || fail "resume must give the same $name: $(cat whole.json) $(cat halves.json)"
 done
 cmp whole/model.safetensors halves/model.safetensors || fail "resume must give the same parameters"
-expect 'begun with another value: --lr' "$lockstep" train --folder halves --resume --lr 0.5
-expect 'the folder has a run' "$lockstep" train "${flags[@]}" --folder halves
-expect 'has no run' "$lockstep" train --folder nothing --resume
+expect_text 'begun with another value: --lr' "$lockstep" train --folder halves --resume --lr 0.5
+expect_text 'the folder has a run' "$lockstep" train "${flags[@]}" --folder halves
+expect_text 'has no run' "$lockstep" train --folder nothing --resume
 
 # What is there is not destroyed.
 mkdir full
 echo mine >full/notes
-expect 'the folder is not empty: folder="full"' "$lockstep" train "${flags[@]}" --folder full
+expect_text 'the folder is not empty: folder="full"' "$lockstep" train "${flags[@]}" --folder full
 cp part.csv kept.csv
-expect 'would replace the data' "$lockstep" predict two --data kept.csv -o ./kept.csv
+expect_text 'would replace the data' "$lockstep" predict two --data kept.csv -o ./kept.csv
 cmp part.csv kept.csv || fail "predict must keep its data"
-expect 'would replace the model of a run' "$lockstep" export two -o two/model.safetensors
-expect 'would replace the model of a run' "$lockstep" export two -o two/model.pt
+expect_text 'would replace the model of a run' "$lockstep" export two -o two/model.safetensors
+expect_text 'would replace the model of a run' "$lockstep" export two -o two/model.pt
 
 # Strategies give the same curve.
 for strategy in "one_device" "mirrored --replicas 2" "central --replicas 2"; do
@@ -106,25 +98,25 @@ done
 [[ ! -e dry ]] || fail "a dry run must write nothing"
 "$lockstep" train --config $config --epochs 2 --folder cnn --quiet --ema 0.9 --clip-norm 1 --schedule cosine --warm-up 5 --optimizer adamw >log
 echo '{"model": "mlp", "data": "'"$digits"'", "epoch": 3}' >wrong.json
-expect 'key=epoch; did you mean epochs?' "$lockstep" train --config wrong.json
+expect_text 'key=epoch; did you mean epochs?' "$lockstep" train --config wrong.json
 if [[ $config == train.toml ]]; then
   echo 'epochs = "many"' >wrong.toml
-  expect 'epochs of file="wrong.toml" must be a number' "$lockstep" train --config wrong.toml
+  expect_text 'epochs of file="wrong.toml" must be a number' "$lockstep" train --config wrong.toml
   echo 'epochs = ' >wrong.toml
-  expect 'line=1' "$lockstep" train --config wrong.toml
+  expect_text 'line=1' "$lockstep" train --config wrong.toml
 fi
 
 # Wrong flags and values.
-expect '--epoch is unknown; did you mean --epochs?' "$lockstep" train --epoch 3
-expect '--jsn is unknown; did you mean --json?' "$lockstep" data inspect --jsn x
-expect 'trian is no subcommand; did you mean train?' "$lockstep" trian
-expect 'adam' "$lockstep" train --optimizer adan
-expect '--epochs must be an integer: value=x' "$lockstep" train --epochs x
-expect '--data is missing' "$lockstep" train --model mlp
-expect 'mlp, cnn, resnet, gpt or a file of TorchScript: model=mpl; did you mean mlp?' "$lockstep" train --model mpl --data "$digits"
-expect 'give --input-shape' "$lockstep" train --model resnet --data "$digits"
-expect '--momentum is for the optimizer sgd' "$lockstep" train --model mlp --data "$digits" --momentum 0.5
-expect 'did you mean label?' "$lockstep" train --model mlp --data "$digits" --target lable
+expect_text '--epoch is unknown; did you mean --epochs?' "$lockstep" train --epoch 3
+expect_text '--jsn is unknown; did you mean --json?' "$lockstep" data inspect --jsn x
+expect_text 'trian is no subcommand; did you mean train?' "$lockstep" trian
+expect_text 'adam' "$lockstep" train --optimizer adan
+expect_text '--epochs must be an integer: value=x' "$lockstep" train --epochs x
+expect_text '--data is missing' "$lockstep" train --model mlp
+expect_text 'mlp, cnn, resnet, gpt or a file of TorchScript: model=mpl; did you mean mlp?' "$lockstep" train --model mpl --data "$digits"
+expect_text 'give --input-shape' "$lockstep" train --model resnet --data "$digits"
+expect_text '--momentum is for the optimizer sgd' "$lockstep" train --model mlp --data "$digits" --momentum 0.5
+expect_text 'did you mean label?' "$lockstep" train --model mlp --data "$digits" --target lable
 
 # Each kind of data, each model; what is exported is read back.
 if "$lockstep" data write digits.tfrecord --from "$digits" --header >log 2>&1 &&
@@ -152,7 +144,7 @@ above "$(number accuracy "$("$lockstep" eval cnn --data "$digits" --json)")" "$(
 [[ $("$lockstep" eval gpt.pt --data "$repository/docs/glossary.md" --json) == "$("$lockstep" eval gpt --data "$repository/docs/glossary.md" --json)" ]] || fail "gpt.pt must be as good as the run"
 "$lockstep" predict gpt --data "$repository/docs/glossary.md" -o next.csv >log
 printf 'x,z,y\n1,2,0.5\n2,1,1.5\n3,5,2.5\n4,4,3.5\n' >numbers.csv
-expect 'val_r2' "$lockstep" train --model mlp --data numbers.csv --epochs 2 --folder numbers --metrics mae,r2 --validation numbers.csv --quiet
+expect_text 'val_r2' "$lockstep" train --model mlp --data numbers.csv --epochs 2 --folder numbers --metrics mae,r2 --validation numbers.csv --quiet
 "$lockstep" predict numbers --data numbers.csv -o numbers_out.csv >log
 [[ $(wc -l <numbers_out.csv) == 5 ]] || fail "predict must write a row for each example"
 printf '\xef\xbb\xbfx,kind\n1,cat\n2, dog\n3,cat \n4,dog\n' >texts.csv # spaces around targets do not count, nor does a mark before UTF-8
@@ -161,11 +153,11 @@ printf '\xef\xbb\xbfx,kind\n1,cat\n2, dog\n3,cat \n4,dog\n' >texts.csv # spaces 
 grep -qE '^(cat|dog),' texts_out.csv || fail "classes must have their names: $(cat texts_out.csv)"
 grep -q '"classes": 2,' texts/plan.json || fail "there are two classes: $(cat texts/plan.json)"
 printf 'x,y\n1,0\n2,\n' >empty.csv
-expect 'a row has no target: file="empty.csv", line=3, column=y' "$lockstep" train --model mlp --data empty.csv
+expect_text 'a row has no target: file="empty.csv", line=3, column=y' "$lockstep" train --model mlp --data empty.csv
 printf 'x,y\n1,0\n2,1\n3,O\n' >mixed.csv
-expect 'row=3, text="O"' "$lockstep" train --model mlp --data mixed.csv
+expect_text 'row=3, text="O"' "$lockstep" train --model mlp --data mixed.csv
 printf 'x,y\n1,0\nnan,1\n' >infinite.csv
-expect 'line=3, column=x, text="nan"' "$lockstep" train --model mlp --data infinite.csv
+expect_text 'line=3, column=x, text="nan"' "$lockstep" train --model mlp --data infinite.csv
 
 # Memory before a training: exact for parameters, moments and gradients; replicas on CPUs share the moments.
 estimated=$("$lockstep" estimate --model mlp --input-shape 64 --hidden 128 --batch-size 64 --replicas 2 --device cpu --json)
@@ -173,14 +165,14 @@ estimated=$("$lockstep" estimate --model mlp --input-shape 64 --hidden 128 --bat
 for model in 'cnn --input-shape 1x8x8' 'resnet --strategy central --replicas 2' 'gpt --input-shape 16 --classes 50 --optimizer sgd' \
   'gpt.pt --input-shape 16 --classes 50 --tokens' 'mlp --workers 2 --one-machine' 'mlp --strategy tpu --replicas 4'; do
   # shellcheck disable=SC2086 # words of a command
-  expect ' needs ' "$lockstep" estimate --device cpu --model $model
+  expect_text ' needs ' "$lockstep" estimate --device cpu --model $model
 done
 if "$lockstep" estimate --model mlp --hidden 1000 --batch-size 1000000000000 --device cpu >log; then fail "the exit status must be 1"; fi
-expect 'it does not fit' "$lockstep" estimate --model mlp --hidden 1000 --batch-size 1000000000000 --device cpu
-expect '[estimate] a TorchScript model needs --input-shape' "$lockstep" estimate --model gpt.pt
-expect '[estimate] cnn learns images' "$lockstep" estimate --model cnn --input-shape 64
-expect '[estimate_memory] one_device has one replica: replicas=2' "$lockstep" estimate --model mlp --strategy one_device --replicas 2
-expect 'loss' "$lockstep" train --model mlp --data "$repository/tests/fixtures/numpy/pair.npz" --epochs 1 --folder arrays --quiet
+expect_text 'it does not fit' "$lockstep" estimate --model mlp --hidden 1000 --batch-size 1000000000000 --device cpu
+expect_text '[estimate] a TorchScript model needs --input-shape' "$lockstep" estimate --model gpt.pt
+expect_text '[estimate] cnn learns images' "$lockstep" estimate --model cnn --input-shape 64
+expect_text '[estimate_memory] one_device has one replica: replicas=2' "$lockstep" estimate --model mlp --strategy one_device --replicas 2
+expect_text 'loss' "$lockstep" train --model mlp --data "$repository/tests/fixtures/numpy/pair.npz" --epochs 1 --folder arrays --quiet
 mkdir -p images/rows images/columns
 base64 -d >images/rows/1.png <<<iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAAAAADhZOFXAAAAEUlEQVR42mNggIH/UMBAlggA7IUf4SSviB4AAAAASUVORK5CYII=
 base64 -d >images/columns/1.png <<<iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAAAAADhZOFXAAAADklEQVR42mNg+A+FlDEAbBQf4alpY3AAAAAASUVORK5CYII=
@@ -189,10 +181,10 @@ if result=$("$lockstep" train --model resnet --hidden 4 --data images --epochs 3
   "$lockstep" export stripes -o stripes.pt >log
   "$lockstep" predict stripes.pt --data images -o stripes.csv >log
   [[ $(cut -d, -f1 stripes.csv | tr '\n' ' ') == "class columns rows " ]] || fail "images must have their classes: $(cat stripes.csv)"
-  expect 'normalize: none' "$lockstep" train --model stripes.pt --data images --dry-run # it scales them itself
+  expect_text 'normalize: none' "$lockstep" train --model stripes.pt --data images --dry-run # it scales them itself
   # The last one has another size.
   base64 -d >images/columns/2.png <<<iVBORw0KGgoAAAANSUhEUgAAAAwAAAAICAAAAADoj0EtAAAAD0lEQVR42mNg+I8EaccBAJ9HL9Edgfv+AAAAAElFTkSuQmCC
-  expect 'scale them with --image-size 8x8' "$lockstep" train --model cnn --data images --epochs 1 --folder sizes --quiet
+  expect_text 'scale them with --image-size 8x8' "$lockstep" train --model cnn --data images --epochs 1 --folder sizes --quiet
   "$lockstep" predict stripes --data images -o stripes.csv >log # scaled to the size of the training
   "$lockstep" train --model cnn --data images --epochs 1 --image-size 6x6 --folder scaled --quiet >log
 elif ! grep -q 'built without libpng' log; then
