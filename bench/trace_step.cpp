@@ -9,7 +9,7 @@
 #include "bench/median.h"
 #include "bench/mlp_step.h"
 #include "bench/turns.h"
-#include "lockstep/base/trace_writer.h"
+#include "lockstep/base/trace/trace_writer.h"
 
 namespace lockstep::bench {
 namespace {

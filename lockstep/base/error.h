@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <string>
 #include <utility>
 
@@ -40,6 +41,9 @@ class LOCKSTEP_API EndOfData : public c10::Error {
 class LOCKSTEP_API InternalError : public c10::Error {
   using Error::Error;
 };
+
+/// The message of any exception, without a backtrace.
+LOCKSTEP_API std::string error_text(const std::exception_ptr& error);
 
 namespace detail {
 

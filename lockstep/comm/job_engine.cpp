@@ -4,10 +4,10 @@
 #include <cstdlib>
 #include <set>
 #include <sstream>
-#include <unistd.h>
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/host_name.h"
 #include "lockstep/comm/diagnostics/dump.h"
 #include "lockstep/comm/engines.h"
 #include "lockstep/comm/engines/shm/shm.h"
@@ -29,8 +29,7 @@ constexpr std::array kMessageEngines{
 
 /// Names the GPUs of this process so that equal names are the same GPU. CUDA_VISIBLE_DEVICES renumbers them.
 std::string gpu_names(const std::vector<int>& gpus) {
-  char host[256] = {};
-  gethostname(host, sizeof(host) - 1);
+  const std::string host = host_name();
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   std::istringstream in(visible == nullptr ? "" : visible);
   std::vector<std::string> names;

@@ -10,7 +10,7 @@
 #include "lockstep/base/backoff.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
-#include "lockstep/base/trace.h"
+#include "lockstep/base/trace/trace.h"
 
 namespace lockstep::comm {
 namespace {

@@ -6,7 +6,7 @@
 #include <c10/util/StringUtil.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/progress.h"
+#include "lockstep/base/progress/progress.h"
 #include "lockstep/data/element/mapped_buffers.h"
 #include "lockstep/data/transforms/sound_skip.h"
 

@@ -15,7 +15,7 @@
 
 #include "lockstep/base/backoff.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/trace_thread.h"
+#include "lockstep/base/trace/trace_thread.h"
 #include "lockstep/device/autocast_dtype.h"
 #include "lockstep/device/random.h"
 #include "lockstep/device/stream.h"

@@ -10,7 +10,7 @@
 
 #include "lockstep/base/crc32c.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/progress.h"
+#include "lockstep/base/progress/progress.h"
 
 namespace lockstep::detail {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "lockstep/base/crc32c.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/progress.h"
+#include "lockstep/base/progress/progress.h"
 #include "lockstep/state/aligned_memory.h"
 #include "lockstep/state/block_file.h"
 #include "lockstep/state/checkpoint_folder.h"

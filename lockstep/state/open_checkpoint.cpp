@@ -8,7 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/progress.h"
+#include "lockstep/base/progress/progress.h"
 #include "lockstep/state/block_file.h"
 #include "lockstep/state/checkpoint_folder.h"
 #include "lockstep/state/checkpoint_index.h"

@@ -11,7 +11,7 @@
 #include <c10/core/GradMode.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/progress.h"
+#include "lockstep/base/progress/progress.h"
 #include "lockstep/state/block_file.h"
 #include "lockstep/state/flip_bits.h"
 #include "lockstep/state/load_plan.h"

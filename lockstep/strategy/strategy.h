@@ -9,7 +9,7 @@
 
 #include "lockstep/api.h"
 #include "lockstep/base/reduce_op.h"
-#include "lockstep/base/trace_options.h"
+#include "lockstep/base/trace/trace_options.h"
 #include "lockstep/comm/diagnostics/call_site.h"
 #include "lockstep/comm/options.h"
 #include "lockstep/data/torch_dataset.h"

@@ -1,7 +1,7 @@
 #include "lockstep/strategy/worker_trace.h"
 
 #include "lockstep/base/env.h"
-#include "lockstep/base/trace_writer.h"
+#include "lockstep/base/trace/trace_writer.h"
 #include "lockstep/comm/job/clock_offset.h"
 #include "lockstep/strategy/workers.h"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "lockstep/base/trace_options.h"
+#include "lockstep/base/trace/trace_options.h"
 
 namespace lockstep::detail {
 

@@ -8,7 +8,7 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
-#include "lockstep/base/trace.h"
+#include "lockstep/base/trace/trace.h"
 #include "lockstep/comm/diagnostics/activity.h"
 #include "lockstep/strategy/strategy_impl.h"
 #include "lockstep/strategy/workers.h"

@@ -11,8 +11,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
-#include "lockstep/base/progress.h"
-#include "lockstep/base/trace_thread.h"
+#include "lockstep/base/progress/progress.h"
+#include "lockstep/base/trace/trace_thread.h"
 
 namespace lockstep::detail {
 namespace {

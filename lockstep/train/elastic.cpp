@@ -74,18 +74,6 @@ void set_cluster(const OwnView& own) {
   set_process_variable("LOCKSTEP_JOB_TOKEN", own.token);
 }
 
-std::string error_text(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const c10::Error& known) {
-    return known.what_without_backtrace();
-  } catch (const std::exception& known) {
-    return known.what();
-  } catch (...) {
-    return "an exception that is no std::exception";
-  }
-}
-
 bool is_collective_error(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);

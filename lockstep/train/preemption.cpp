@@ -6,7 +6,7 @@
 #include <ctime>
 #include <mutex>
 
-#include "lockstep/base/progress.h"
+#include "lockstep/base/progress/progress.h"
 
 namespace lockstep::detail {
 namespace {

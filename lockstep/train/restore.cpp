@@ -8,8 +8,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
-#include "lockstep/base/progress.h"
-#include "lockstep/base/trace.h"
+#include "lockstep/base/progress/progress.h"
+#include "lockstep/base/trace/trace.h"
 #include "lockstep/state/checkpoint_folder.h"
 #include "lockstep/state/load_plan.h"
 #include "lockstep/strategy/strategy_impl.h"

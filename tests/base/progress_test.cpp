@@ -1,4 +1,4 @@
-#include "lockstep/base/progress.h"
+#include "lockstep/base/progress/progress.h"
 
 #include <chrono>
 #include <csignal>
@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/base/log.h"
-#include "lockstep/base/progress_line.h"
+#include "lockstep/base/progress/progress_line.h"
 #include "tests/support/child_processes.h"
 #include "tests/support/terminal.h"
 

@@ -1,4 +1,4 @@
-#include "lockstep/base/trace.h"
+#include "lockstep/base/trace/trace.h"
 
 #include <chrono>
 #include <csignal>
@@ -16,9 +16,10 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/trace_file.h"
-#include "lockstep/base/trace_thread.h"
-#include "lockstep/base/trace_writer.h"
+#include "lockstep/base/trace/trace_file.h"
+#include "lockstep/base/trace/trace_thread.h"
+#include "lockstep/base/trace/trace_writer.h"
+#include "tests/support/test_folder.h"
 
 namespace lockstep {
 namespace {
@@ -31,16 +32,9 @@ using trace::Span;
 
 class TraceTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "lockstep_trace_XXXXXX").string();
-    folder_ = ::mkdtemp(name.data());
-  }
-  void TearDown() override {
-    trace::finish_trace();
-    std::filesystem::remove_all(folder_);
-  }
+  void TearDown() override { trace::finish_trace(); }
 
-  std::string file() const { return folder_ + "/trace_worker0.json"; }
+  std::string file() const { return folder_ / "trace_worker0.json"; }
 
   /// The lines of the file that are events of spans.
   std::vector<std::string> spans() const {
@@ -52,7 +46,7 @@ class TraceTest : public ::testing::Test {
     return found;
   }
 
-  std::string folder_;
+  tests::TestFolder folder_;
 };
 
 PhaseTimes times_of(size_t replica) { return trace::phase_times().at(replica); }
@@ -190,7 +184,7 @@ TEST_F(TraceTest, OtherReplicasWaitForTheEndOfTheRun) {
 
 TEST_F(TraceTest, WritesTheStepsOfTheRange) {
   const int64_t done = trace::num_steps(0);
-  trace::start_trace({.first_step = done + 2, .last_step = done + 3, .folder = folder_});
+  trace::start_trace({.first_step = done + 2, .last_step = done + 3, .folder = folder_.path()});
   EXPECT_TRUE(trace::is_tracing());
   for (int step = 0; step < 5; ++step) {
     const trace::ReplicaScope replica(0, 7);
@@ -217,7 +211,7 @@ TEST_F(TraceTest, WritesTheStepsOfTheRange) {
 
 TEST_F(TraceTest, EndsByItselfAfterTheLastStep) {
   const int64_t done = trace::num_steps(0);
-  trace::start_trace({.first_step = done + 1, .last_step = done + 1, .folder = folder_});
+  trace::start_trace({.first_step = done + 1, .last_step = done + 1, .folder = folder_.path()});
   {
     const trace::ReplicaScope replica(0, 0);
     { const Span update(Phase::Update, "update"); }
@@ -232,12 +226,12 @@ TEST_F(TraceTest, EndsByItselfAfterTheLastStep) {
 TEST_F(TraceTest, RefusesRangesThatCannotBeTraced) {
   trace::note_replicas(1);
   trace::count_step();
-  EXPECT_THROW(trace::start_trace({.first_step = 0, .last_step = 3, .folder = folder_}), c10::ValueError);
-  EXPECT_THROW(trace::start_trace({.first_step = 4, .last_step = 3, .folder = folder_}), c10::ValueError);
-  EXPECT_THROW(trace::start_trace({.first_step = 1, .last_step = 1, .folder = folder_}), c10::ValueError);
+  EXPECT_THROW(trace::start_trace({.first_step = 0, .last_step = 3, .folder = folder_.path()}), c10::ValueError);
+  EXPECT_THROW(trace::start_trace({.first_step = 4, .last_step = 3, .folder = folder_.path()}), c10::ValueError);
+  EXPECT_THROW(trace::start_trace({.first_step = 1, .last_step = 1, .folder = folder_.path()}), c10::ValueError);
   EXPECT_THROW(trace::start_trace({.first_step = 1, .last_step = 1000000, .folder = "/proc/none"}), c10::ValueError);
-  trace::start_trace({.first_step = 1, .last_step = 1000000, .folder = folder_});
-  EXPECT_THROW(trace::start_trace({.first_step = 1, .last_step = 1000000, .folder = folder_}), ContextError);
+  trace::start_trace({.first_step = 1, .last_step = 1000000, .folder = folder_.path()});
+  EXPECT_THROW(trace::start_trace({.first_step = 1, .last_step = 1000000, .folder = folder_.path()}), ContextError);
 }
 
 TEST_F(TraceTest, ReadsTheVariable) {
@@ -258,7 +252,7 @@ TEST_F(TraceTest, ReadsTheVariable) {
 }
 
 TEST_F(TraceTest, LinesDoNotCrossPages) {
-  const std::string path = folder_ + "/file.json";
+  const std::string path = folder_ / "file.json";
   {
     trace::detail::TraceFile file(path);
     for (int i = 0; i < 500; ++i)
@@ -288,7 +282,7 @@ TEST_F(TraceTest, LinesDoNotCrossPages) {
 TEST_F(TraceTest, AKilledProcessLeavesWholeEvents) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
-  if (child == 0) trace_until_killed(folder_);
+  if (child == 0) trace_until_killed(folder_.path());
   const auto limit = std::chrono::steady_clock::now() + 20s;
   std::error_code none;
   while (std::chrono::steady_clock::now() < limit) {

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <set>
 #include <string>
@@ -13,11 +12,12 @@
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
-#include "lockstep/base/trace_thread.h"
-#include "lockstep/base/trace_writer.h"
+#include "lockstep/base/trace/trace_thread.h"
+#include "lockstep/base/trace/trace_writer.h"
 #include "lockstep/lockstep.h"
 #include "tests/conformance/models.h"
 #include "tests/conformance/strategies.h"
+#include "tests/support/test_folder.h"
 
 namespace lockstep::conformance {
 namespace {
@@ -29,16 +29,9 @@ constexpr TpuSize kTraceSizes[] = {{2, 1}};
 
 class TraceConformanceTest : public ::testing::TestWithParam<NamedStrategy> {
  protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "lockstep_trace_XXXXXX").string();
-    folder_ = ::mkdtemp(name.data());
-  }
-  void TearDown() override {
-    trace::finish_trace();
-    std::filesystem::remove_all(folder_);
-  }
+  void TearDown() override { trace::finish_trace(); }
 
-  std::string folder_;
+  tests::TestFolder folder_;
 };
 
 /// Makes steps of a small network; each takes some milliseconds on every replica.
@@ -111,11 +104,11 @@ TEST_P(TraceConformanceTest, ATraceHasThePhasesOfEachReplica) {
   TracedTraining training(GetParam());
   training.step();
   const int64_t first = trace::num_steps(0) + 1;
-  training.strategy().trace({.first_step = first, .last_step = first + 1, .folder = folder_});
+  training.strategy().trace({.first_step = first, .last_step = first + 1, .folder = folder_.path()});
   for (int i = 0; i < 4; ++i) training.step();
   trace::finish_trace();
   const int worker = GetParam().first / GetParam().local;
-  std::ifstream in(folder_ + "/trace_worker" + std::to_string(worker) + ".json");
+  std::ifstream in(folder_ / ("trace_worker" + std::to_string(worker) + ".json"));
   ASSERT_TRUE(in.good());
   std::map<std::string, int> found;
   std::set<std::string> threads;

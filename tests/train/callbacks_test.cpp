@@ -18,6 +18,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using tests::all_close;
+using tests::at_step;
 using tests::bytes_of;
 using tests::make_rows;
 using tests::message_of;
@@ -40,23 +41,6 @@ class GivenLogs final : public Callback {
 
 std::shared_ptr<Callback> given(const std::string& name, std::vector<double> values) {
   return std::make_shared<GivenLogs>(name, std::move(values));
-}
-
-/// Does something at a step.
-class AtStep final : public Callback {
- public:
-  AtStep(int64_t step, std::function<void(Trainer&)> action) : step_(step), action_(std::move(action)) {}
-  void on_step_end(Trainer& trainer, int64_t step) override {
-    if (step == step_) action_(trainer);
-  }
-
- private:
-  int64_t step_;
-  std::function<void(Trainer&)> action_;
-};
-
-std::shared_ptr<Callback> at_step(int64_t step, std::function<void(Trainer&)> action) {
-  return std::make_shared<AtStep>(step, std::move(action));
 }
 
 TEST(CallbacksTest, EarlyStopping) {

@@ -19,6 +19,7 @@ namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
+using tests::at_step;
 using tests::bytes_of;
 using tests::make_rows;
 using tests::message_of;
@@ -35,23 +36,6 @@ std::vector<Json> lines_of(const std::string& path) {
 }
 
 Json json_of(const std::string& path) { return Json::parse(bytes_of(path)); }
-
-/// Does something after a step.
-class AfterStep final : public Callback {
- public:
-  AfterStep(int64_t step, std::function<void(Trainer&)> action) : step_(step), action_(std::move(action)) {}
-  void on_step_end(Trainer& trainer, int64_t step) override {
-    if (step == step_) action_(trainer);
-  }
-
- private:
-  int64_t step_;
-  std::function<void(Trainer&)> action_;
-};
-
-std::shared_ptr<Callback> after_step(int64_t step, std::function<void(Trainer&)> action) {
-  return std::make_shared<AfterStep>(step, std::move(action));
-}
 
 /// A log that is not finite.
 class NotFinite final : public Callback {
@@ -142,7 +126,7 @@ TEST(RunFolderTest, LongIntervalsHaveAllSteps) {
 TEST(RunFolderTest, FailedTrainings) {
   const TestFolder folder;
   const Rows rows = make_rows(8);
-  TrainedRegression trained({.callbacks = {after_step(3, [](Trainer&) { throw std::runtime_error("on purpose"); }),
+  TrainedRegression trained({.callbacks = {at_step(3, [](Trainer&) { throw std::runtime_error("on purpose"); }),
                                            callbacks::run_folder(folder.path())}});
   EXPECT_THROW(trained.trainer.fit(rows.dataset().batch(2), {.epochs = 2, .verbose = false}), std::runtime_error);
   const Json run = json_of(folder / "run.json");
@@ -154,7 +138,7 @@ TEST(RunFolderTest, FailedTrainings) {
 TEST(RunFolderTest, StoppedTrainings) {
   const TestFolder folder;
   const Rows rows = make_rows(8);
-  TrainedRegression trained({.callbacks = {after_step(3, [](Trainer& trainer) { trainer.stop("enough"); }),
+  TrainedRegression trained({.callbacks = {at_step(3, [](Trainer& trainer) { trainer.stop("enough"); }),
                                            callbacks::run_folder(folder.path())}});
   trained.trainer.fit(rows.dataset().batch(2), {.epochs = 2, .verbose = false});
   EXPECT_EQ(json_of(folder / "run.json").at("state"), "stopped");
@@ -166,7 +150,7 @@ void train_into(const TestFolder& folder, int64_t last_step, int64_t epochs, con
   const Rows rows = make_rows(8);
   TrainedRegression trained(
       {.callbacks = {callbacks::run_folder(folder / "run", {.line_every = 1e-9}),
-                     after_step(last_step, [](Trainer&) { throw std::runtime_error("on purpose"); })}});
+                     at_step(last_step, [](Trainer&) { throw std::runtime_error("on purpose"); })}});
   const auto fit = [&] {
     trained.trainer.fit(rows.dataset().batch(2),
                         {.epochs = epochs, .checkpoint_folder = checkpoints, .verbose = false});

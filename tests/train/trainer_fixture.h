@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -71,6 +72,23 @@ struct TrainedRegression {
   Optimizer<torch::optim::SGD> sgd;
   Trainer trainer;
 };
+
+/// Does something after a step.
+class AtStep final : public Callback {
+ public:
+  AtStep(int64_t step, std::function<void(Trainer&)> action) : step_(step), action_(std::move(action)) {}
+  void on_step_end(Trainer& trainer, int64_t step) override {
+    if (step == step_) action_(trainer);
+  }
+
+ private:
+  int64_t step_;
+  std::function<void(Trainer&)> action_;
+};
+
+inline std::shared_ptr<Callback> at_step(int64_t step, std::function<void(Trainer&)> action) {
+  return std::make_shared<AtStep>(step, std::move(action));
+}
 
 inline bool all_close(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b, double tolerance) {
   if (a.size() != b.size()) return false;

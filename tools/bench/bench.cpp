@@ -17,13 +17,13 @@
 #include "tools/bench/bench_trainer.h"
 #include "tools/bench/bench_workers.h"
 #include "tools/bench/bench_xla.h"
-#include "tools/report.h"
+#include "tools/print_result.h"
 #include "tools/subcommands.h"
 
 namespace lockstep::tools {
 namespace {
 
-ReportStyle style(bool json) { return json ? ReportStyle::Json : ReportStyle::Text; }
+ResultStyle style(bool json) { return json ? ResultStyle::Json : ResultStyle::Text; }
 
 Json to_json(const bench::AllReduceResult& r) {
   return {{"name", r.name},
@@ -100,8 +100,8 @@ Json to_json(const bench::TraceStepResult& r) {
 }
 
 void report_input(const bench::InputOptions& options, bool json) {
-  for (const auto& result : bench::bench_input(options)) report(to_json(result), style(json));
-  report(to_json(bench::bench_step_input({})), style(json));
+  for (const auto& result : bench::bench_input(options)) print_result(to_json(result), style(json));
+  print_result(to_json(bench::bench_step_input({})), style(json));
 }
 
 void add_input(CLI::App& bench) {
@@ -156,7 +156,7 @@ void add_all_reduce(CLI::App& bench) {
   command->add_flag("--json", *json, "Print one JSON object per line");
   command->callback([=] {
     if (*workers > 0) return report_all_reduce_on_workers(*workers, *options, style(*json));
-    for (const auto& result : bench::bench_all_reduce(*options)) report(to_json(result), style(*json));
+    for (const auto& result : bench::bench_all_reduce(*options)) print_result(to_json(result), style(*json));
   });
 }
 
@@ -170,7 +170,7 @@ void add_run(CLI::App& bench) {
   command->add_flag("--json", *json, "Print one JSON object per line");
   command->callback([=] {
     const auto result = bench::bench_empty_run(*replicas);
-    report({{"name", result.name}, {"replicas", result.replicas}, {"seconds", result.seconds}}, style(*json));
+    print_result({{"name", result.name}, {"replicas", result.replicas}, {"seconds", result.seconds}}, style(*json));
   });
 }
 
@@ -182,13 +182,13 @@ struct StepCommand {
 };
 
 void report_steps(const StepCommand& told, const std::vector<bench::StepOptions>& cases) {
-  for (const auto& each : cases) report(step_json(bench::bench_step(each)), style(told.json));
+  for (const auto& each : cases) print_result(step_json(bench::bench_step(each)), style(told.json));
   if (told.step.strategy != "central") return;
   bench::EmbeddingOptions embedding = told.embedding;
   embedding.replicas = told.step.replicas;
   embedding.optimizer = told.step.optimizer;
   embedding.seconds = told.step.seconds;
-  report(to_json(bench::bench_embedding_step(embedding)), style(told.json));
+  print_result(to_json(bench::bench_embedding_step(embedding)), style(told.json));
 }
 
 void add_embedding_options(CLI::App& command, bench::EmbeddingOptions& embedding) {
@@ -238,7 +238,7 @@ void add_step(CLI::App& bench) {
     if (!model->empty()) {
       bench::StepOptions chosen = told->step;
       if (batch->count() == 0) chosen.batch = 0;
-      return report(to_json(bench::bench_model_step(*model, chosen)), style(told->json));
+      return print_result(to_json(bench::bench_model_step(*model, chosen)), style(told->json));
     }
     const auto widths = width->count() > 0 ? std::vector{told->step.width} : std::vector<int64_t>{512, 2048};
     const auto batches = batch->count() > 0 ? std::vector{told->step.batch} : std::vector<int64_t>{32, 256};
@@ -287,7 +287,7 @@ void add_bench_trace(CLI::App& bench) {
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   command->add_flag("--json", *json, "Print one JSON object per line");
-  command->callback([=] { report(to_json(bench::bench_trace_step(*options)), style(*json)); });
+  command->callback([=] { print_result(to_json(bench::bench_trace_step(*options)), style(*json)); });
 }
 
 void add_all(CLI::App& bench) {
@@ -296,11 +296,11 @@ void add_all(CLI::App& bench) {
   command->add_flag("--json", *json, "Print one JSON object per line");
   command->callback([=] {
     if (has_tpu_plugin()) report_xla(style(*json));  // First: it starts processes, and the others start threads.
-    for (const auto& result : bench::bench_all_reduce({})) report(to_json(result), style(*json));
+    for (const auto& result : bench::bench_all_reduce({})) print_result(to_json(result), style(*json));
     const auto run = bench::bench_empty_run(2);
-    report({{"name", run.name}, {"replicas", run.replicas}, {"seconds", run.seconds}}, style(*json));
+    print_result({{"name", run.name}, {"replicas", run.replicas}, {"seconds", run.seconds}}, style(*json));
     for (const auto& each : step_cases({}, {512, 2048}, {32, 256})) {
-      report(step_json(bench::bench_step(each)), style(*json));
+      print_result(step_json(bench::bench_step(each)), style(*json));
     }
     report_input({}, *json);
     report_checkpoint({}, style(*json));

@@ -4,28 +4,28 @@
 
 namespace lockstep::tools {
 
-void report_checkpoint(const bench::CheckpointOptions& options, ReportStyle style) {
+void report_checkpoint(const bench::CheckpointOptions& options, ResultStyle style) {
   const bench::CheckpointResult r = bench::bench_checkpoint(options);
-  report({{"name", "checkpoint"},
-          {"width", r.options.width},
-          {"batch", r.options.batch},
-          {"replicas", r.options.replicas},
-          {"optimizer", "adam"},
-          {"steps", r.options.steps},
-          {"bytes", r.bytes},
-          {"seconds_step", r.seconds_step},
-          {"seconds_step_saving", r.seconds_step_saving},
-          {"seconds_save_call", r.seconds_save_call},
-          {"stall_fraction", r.stall_fraction},
-          {"seconds_step_snapshot", r.seconds_step_snapshot},
-          {"snapshot_fraction", r.snapshot_fraction},
-          {"seconds_write", r.seconds_write},
-          {"seconds_plain_write", r.seconds_plain_write},
-          {"write_fraction", r.write_fraction},
-          {"seconds_restore", r.seconds_restore},
-          {"seconds_plain_read", r.seconds_plain_read},
-          {"restore_fraction", r.restore_fraction}},
-         style);
+  print_result({{"name", "checkpoint"},
+                {"width", r.options.width},
+                {"batch", r.options.batch},
+                {"replicas", r.options.replicas},
+                {"optimizer", "adam"},
+                {"steps", r.options.steps},
+                {"bytes", r.bytes},
+                {"seconds_step", r.seconds_step},
+                {"seconds_step_saving", r.seconds_step_saving},
+                {"seconds_save_call", r.seconds_save_call},
+                {"stall_fraction", r.stall_fraction},
+                {"seconds_step_snapshot", r.seconds_step_snapshot},
+                {"snapshot_fraction", r.snapshot_fraction},
+                {"seconds_write", r.seconds_write},
+                {"seconds_plain_write", r.seconds_plain_write},
+                {"write_fraction", r.write_fraction},
+                {"seconds_restore", r.seconds_restore},
+                {"seconds_plain_read", r.seconds_plain_read},
+                {"restore_fraction", r.restore_fraction}},
+               style);
 }
 
 void add_bench_checkpoint(CLI::App& bench) {
@@ -46,7 +46,7 @@ void add_bench_checkpoint(CLI::App& bench) {
     command->get_option(name)->check(CLI::PositiveNumber);
   }
   command->add_flag("--json", *json, "Print one JSON object per line");
-  command->callback([=] { report_checkpoint(*options, *json ? ReportStyle::Json : ReportStyle::Text); });
+  command->callback([=] { report_checkpoint(*options, *json ? ResultStyle::Json : ResultStyle::Text); });
 }
 
 }  // namespace lockstep::tools

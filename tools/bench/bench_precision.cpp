@@ -3,28 +3,28 @@
 #include <memory>
 
 #include "bench/precision.h"
-#include "tools/report.h"
+#include "tools/print_result.h"
 
 namespace lockstep::tools {
 namespace {
 
 void report_precision(const bench::PrecisionOptions& options, bool json) {
   const bench::PrecisionResult r = bench::bench_precision(options);
-  report({{"name", "precision"},
-          {"model", r.options.model},
-          {"device", r.options.device},
-          {"compute", "bfloat16"},
-          {"batch", r.options.batch},
-          {"seconds_autocast", r.seconds_autocast},
-          {"seconds_policy", r.seconds_policy},
-          {"seconds_float", r.seconds_float},
-          {"ratio", r.ratio},
-          {"speedup", r.speedup},
-          {"steps", r.options.steps},
-          {"last_loss_float", r.last_loss_float},
-          {"last_loss_bfloat16", r.last_loss_bfloat16},
-          {"largest_difference", r.largest_difference}},
-         json ? ReportStyle::Json : ReportStyle::Text);
+  print_result({{"name", "precision"},
+                {"model", r.options.model},
+                {"device", r.options.device},
+                {"compute", "bfloat16"},
+                {"batch", r.options.batch},
+                {"seconds_autocast", r.seconds_autocast},
+                {"seconds_policy", r.seconds_policy},
+                {"seconds_float", r.seconds_float},
+                {"ratio", r.ratio},
+                {"speedup", r.speedup},
+                {"steps", r.options.steps},
+                {"last_loss_float", r.last_loss_float},
+                {"last_loss_bfloat16", r.last_loss_bfloat16},
+                {"largest_difference", r.largest_difference}},
+               json ? ResultStyle::Json : ResultStyle::Text);
 }
 
 }  // namespace

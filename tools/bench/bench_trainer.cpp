@@ -4,22 +4,22 @@
 
 namespace lockstep::tools {
 
-void report_trainer(const bench::StepOptions& options, ReportStyle style) {
+void report_trainer(const bench::StepOptions& options, ResultStyle style) {
   const bench::TrainerResult r = bench::bench_trainer(options);
-  report({{"name", "trainer"},
-          {"strategy", r.options.strategy},
-          {"width", r.options.width},
-          {"batch", r.options.batch},
-          {"replicas", r.options.replicas},
-          {"optimizer", r.options.optimizer},
-          {"steps", r.steps},
-          {"seconds_by_hand", r.seconds_by_hand},
-          {"seconds_trainer", r.seconds_trainer},
-          {"ratio", r.ratio},
-          {"seconds_with_bar", r.seconds_with_bar},
-          {"ratio_with_bar", r.ratio_with_bar},
-          {"cpu_ratio_with_bar", r.cpu_ratio_with_bar}},
-         style);
+  print_result({{"name", "trainer"},
+                {"strategy", r.options.strategy},
+                {"width", r.options.width},
+                {"batch", r.options.batch},
+                {"replicas", r.options.replicas},
+                {"optimizer", r.options.optimizer},
+                {"steps", r.steps},
+                {"seconds_by_hand", r.seconds_by_hand},
+                {"seconds_trainer", r.seconds_trainer},
+                {"ratio", r.ratio},
+                {"seconds_with_bar", r.seconds_with_bar},
+                {"ratio_with_bar", r.ratio_with_bar},
+                {"cpu_ratio_with_bar", r.cpu_ratio_with_bar}},
+               style);
 }
 
 void add_bench_trainer(CLI::App& bench) {
@@ -46,7 +46,7 @@ void add_bench_trainer(CLI::App& bench) {
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   command->add_flag("--json", *json, "Print one JSON object per line");
-  command->callback([=] { report_trainer(*options, *json ? ReportStyle::Json : ReportStyle::Text); });
+  command->callback([=] { report_trainer(*options, *json ? ResultStyle::Json : ResultStyle::Text); });
 }
 
 }  // namespace lockstep::tools

@@ -85,28 +85,28 @@ Json to_json(const bench::WorkersAllReduceResult& r) {
 
 }  // namespace
 
-void report_all_reduce_on_workers(int num_workers, const bench::AllReduceOptions& options, ReportStyle style) {
+void report_all_reduce_on_workers(int num_workers, const bench::AllReduceOptions& options, ResultStyle style) {
   if (!has_cluster()) start_workers(num_workers);
   bench::WorkerTeam team(num_workers);
   bench::WorkersAllReduce all_reduce(team);
   for (const int64_t bytes : options.bytes.empty() ? bench::worker_message_sizes() : options.bytes) {
     const auto result = all_reduce.measure(bytes, options.seconds_per_size);
-    if (team.is_first()) report(to_json(result), style);
+    if (team.is_first()) print_result(to_json(result), style);
   }
 }
 
-void report_step_on_workers(int num_workers, const std::vector<bench::StepOptions>& cases, ReportStyle style) {
+void report_step_on_workers(int num_workers, const std::vector<bench::StepOptions>& cases, ResultStyle style) {
   if (!has_cluster()) start_workers(num_workers);
   bench::WorkerTeam team(num_workers);
   for (const bench::StepOptions& each : cases) {
     Json result = step_json(bench::bench_step_workers(team, each));
     result["workers"] = team.count();
     result["engine"] = team.strategy().engine();
-    if (team.is_first()) report(result, style);
+    if (team.is_first()) print_result(result, style);
   }
 }
 
-void report_compression_on_workers(int num_workers, const bench::StepOptions& options, ReportStyle style) {
+void report_compression_on_workers(int num_workers, const bench::StepOptions& options, ResultStyle style) {
   setenv("LOCKSTEP_ENGINE", "gloo", /*overwrite=*/0);
   if (!has_cluster()) start_workers(num_workers);
   bench::WorkerTeam team(num_workers);
@@ -115,19 +115,19 @@ void report_compression_on_workers(int num_workers, const bench::StepOptions& op
   const auto results = bench::bench_compression(team, options);
   if (!team.is_first()) return;
   for (const bench::CompressionResult& each : results) {
-    report({{"name", "compression"},
-            {"compression", each.compression},
-            {"workers", team.count()},
-            {"engine", team.strategy().engine()},
-            {"width", options.width},
-            {"batch", options.batch},
-            {"seconds", each.seconds},
-            {"seconds_none", each.seconds_none},
-            {"ratio", each.seconds / each.seconds_none},
-            {"bytes_sent", each.bytes},
-            {"bytes_sent_none", each.bytes_none},
-            {"pays_below_bytes_per_second", each.pays_below ? Json(*each.pays_below) : Json()}},
-           style);
+    print_result({{"name", "compression"},
+                  {"compression", each.compression},
+                  {"workers", team.count()},
+                  {"engine", team.strategy().engine()},
+                  {"width", options.width},
+                  {"batch", options.batch},
+                  {"seconds", each.seconds},
+                  {"seconds_none", each.seconds_none},
+                  {"ratio", each.seconds / each.seconds_none},
+                  {"bytes_sent", each.bytes},
+                  {"bytes_sent_none", each.bytes_none},
+                  {"pays_below_bytes_per_second", each.pays_below ? Json(*each.pays_below) : Json()}},
+                 style);
   }
 }
 

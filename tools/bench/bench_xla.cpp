@@ -23,7 +23,7 @@ struct XlaCommand {
   int64_t layers = 0;
   int64_t tokens = 0;
   int replicas = 0;
-  ReportStyle style = ReportStyle::Text;
+  ResultStyle style = ResultStyle::Text;
 };
 
 Json xla_json(const bench::XlaStepResult& r) {
@@ -108,7 +108,7 @@ void report_xla_steps(const XlaCommand& told) {
   for (const bench::XlaStepOptions& step : steps_of(told)) {
     const std::string what = c10::str("model=", step.network.model, ", batch=", step.network.batch,
                                       ", replicas=", step.replicas, ", logical_devices=", step.logical_devices);
-    bench::in_own_process(what, [&] { report(xla_json(bench::bench_xla_step(step)), told.style); });
+    bench::in_own_process(what, [&] { print_result(xla_json(bench::bench_xla_step(step)), told.style); });
   }
 }
 
@@ -139,11 +139,11 @@ void add_xla(CLI::App& bench) {
       ->capture_default_str()
       ->check(CLI::IsMember({"sgd", "momentum", "adam", "adagrad"}));
   command->add_flag_callback(
-      "--json", [=] { told->style = ReportStyle::Json; }, "Print one JSON object a line");
+      "--json", [=] { told->style = ResultStyle::Json; }, "Print one JSON object a line");
   command->callback([=] { report_xla_steps(*told); });
 }
 
-void report_xla(ReportStyle style) {
+void report_xla(ResultStyle style) {
   XlaCommand told;
   told.style = style;
   report_xla_steps(told);

@@ -2,7 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "tools/report.h"
+#include "tools/print_result.h"
 
 namespace lockstep::tools {
 
@@ -12,6 +12,6 @@ void add_xla(CLI::App& bench);
 
 /// Makes all measurements with their defaults. Throws c10::ValueError where there is no plugin. The caller must not
 /// have started threads.
-void report_xla(ReportStyle style);
+void report_xla(ResultStyle style);
 
 }  // namespace lockstep::tools

@@ -5,12 +5,12 @@
 
 #include <CLI/CLI.hpp>
 
-#include "lockstep/base/progress.h"
+#include "lockstep/base/progress/progress.h"
 #include "tools/checkpoint/checkpoint_convert.h"
 #include "tools/checkpoint/checkpoint_diff.h"
 #include "tools/checkpoint/checkpoint_inspect.h"
 #include "tools/checkpoint/checkpoint_source.h"
-#include "tools/report.h"
+#include "tools/print_result.h"
 #include "tools/subcommands.h"
 
 namespace lockstep::tools {
@@ -31,7 +31,7 @@ void add_checkpoint_inspect(CLI::App& checkpoint) {
     for (const std::string& path : *paths) {
       const CheckpointSource source = open_source(path);
       if (*json) {
-        report(inspect_source(source), ReportStyle::Json);
+        print_result(inspect_source(source), ResultStyle::Json);
       } else {
         print_source(source, std::cout);
       }
@@ -56,7 +56,7 @@ void add_checkpoint_verify(CLI::App& checkpoint) {
       for (const std::string& folder : checkpoints_at(path)) {
         const Json result = verify_folder(folder);
         sound = sound && result["sound"];
-        report(result, *json ? ReportStyle::Json : ReportStyle::Text);
+        print_result(result, *json ? ResultStyle::Json : ResultStyle::Text);
       }
     }
     if (!sound) throw CLI::RuntimeError(1);
@@ -82,7 +82,7 @@ void add_checkpoint_diff(CLI::App& checkpoint) {
     const CheckpointSource first = open_source((*paths)[0]);
     const CheckpointSource second = open_source((*paths)[1]);
     const std::vector<Json> differences = compare(first.state, second.state, *tolerance);
-    for (const Json& difference : differences) report(difference, *json ? ReportStyle::Json : ReportStyle::Text);
+    for (const Json& difference : differences) print_result(difference, *json ? ResultStyle::Json : ResultStyle::Text);
     if (!differences.empty()) throw CLI::RuntimeError(1);
     if (!*json) std::cout << first.path << " and " << second.path << " have equal values\n";
   });
@@ -114,7 +114,7 @@ void add_checkpoint_convert(CLI::App& checkpoint) {
     const progress::Display display(!*quiet);
     ConvertOptions options{.part_bytes = *part_mib << 20};
     if (step_option->count() > 0) options.step = *step;
-    report(convert(open_source(*from), *to, options), *json ? ReportStyle::Json : ReportStyle::Text);
+    print_result(convert(open_source(*from), *to, options), *json ? ResultStyle::Json : ResultStyle::Text);
   });
 }
 

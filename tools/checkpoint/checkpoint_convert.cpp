@@ -16,7 +16,7 @@
 #include <torch/version.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/progress.h"
+#include "lockstep/base/progress/progress.h"
 #include "lockstep/state/block_file.h"
 #include "lockstep/state/formats/safetensors.h"
 #include "lockstep/state/load_plan.h"

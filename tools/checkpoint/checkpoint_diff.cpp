@@ -7,7 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "lockstep/base/dtype_name.h"
-#include "lockstep/base/progress.h"
+#include "lockstep/base/progress/progress.h"
 
 namespace lockstep::tools {
 namespace {

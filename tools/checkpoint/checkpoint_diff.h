@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "lockstep/state/state.h"
-#include "tools/report.h"
+#include "tools/print_result.h"
 
 namespace lockstep::tools {
 

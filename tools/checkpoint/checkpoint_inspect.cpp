@@ -7,7 +7,7 @@
 
 #include "lockstep/base/dtype_name.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/progress.h"
+#include "lockstep/base/progress/progress.h"
 
 namespace lockstep::tools {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "tools/checkpoint/checkpoint_source.h"
-#include "tools/report.h"
+#include "tools/print_result.h"
 
 namespace lockstep::tools {
 

@@ -5,10 +5,10 @@
 
 #include <CLI/CLI.hpp>
 
-#include "lockstep/base/progress.h"
+#include "lockstep/base/progress/progress.h"
 #include "tools/data/data_inspect.h"
 #include "tools/data/data_write.h"
-#include "tools/report.h"
+#include "tools/print_result.h"
 #include "tools/subcommands.h"
 
 namespace lockstep::tools {
@@ -34,7 +34,7 @@ void add_inspect(CLI::App& data) {
       const Inspection result = inspect(file, *options);
       sound = sound && result.damage.empty();
       if (*json) {
-        report(to_json(result), ReportStyle::Json);
+        print_result(to_json(result), ResultStyle::Json);
       } else {
         print(result, std::cout);
       }
@@ -66,8 +66,8 @@ void add_write(CLI::App& data) {
   command->callback([=] {
     const progress::Display display(!*quiet);
     for (const WrittenFile& file : write_records(*options)) {
-      report({{"file", file.path}, {"records", file.records}, {"bytes", file.bytes}},
-             *json ? ReportStyle::Json : ReportStyle::Text);
+      print_result({{"file", file.path}, {"records", file.records}, {"bytes", file.bytes}},
+                   *json ? ResultStyle::Json : ResultStyle::Text);
     }
   });
 }

@@ -7,7 +7,7 @@
 
 #include "lockstep/base/dtype_name.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/progress.h"
+#include "lockstep/base/progress/progress.h"
 #include "lockstep/data/formats/archive/tar.h"
 #include "lockstep/data/formats/image/image.h"
 #include "lockstep/data/formats/numpy/npy.h"

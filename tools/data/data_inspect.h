@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/report.h"
+#include "tools/print_result.h"
 
 namespace lockstep::tools {
 

@@ -12,7 +12,7 @@
 #include <torch/types.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/progress.h"
+#include "lockstep/base/progress/progress.h"
 #include "lockstep/data/formats/archive/tar.h"
 #include "lockstep/data/formats/numpy/npy.h"
 #include "lockstep/data/formats/numpy/npz.h"

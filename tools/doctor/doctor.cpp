@@ -31,7 +31,7 @@
 #include "tools/doctor/doctor_xla.h"
 #include "tools/doctor/job_processes.h"
 #include "tools/doctor/live_job.h"
-#include "tools/report.h"
+#include "tools/print_result.h"
 #include "tools/subcommands.h"
 
 namespace lockstep::tools {
@@ -154,22 +154,22 @@ void print(const Json& report) {
   }
 }
 
-void examine_machine(ReportStyle style) {
+void examine_machine(ResultStyle style) {
   const Json result = examine();
-  if (style == ReportStyle::Json) {
-    report(result, style);
+  if (style == ResultStyle::Json) {
+    print_result(result, style);
   } else {
     print(result);
   }
 }
 
 /// Exits with 1 when the ranks are not in step.
-void examine_job(const std::vector<std::string>& files, ReportStyle style) {
+void examine_job(const std::vector<std::string>& files, ResultStyle style) {
   std::vector<WorkerDump> dumps;
   for (const std::string& file : files) dumps.push_back(read_dump(file));
   const Diagnosis result = diagnose(std::move(dumps));
-  if (style == ReportStyle::Json) {
-    report(to_json(result), style);
+  if (style == ResultStyle::Json) {
+    print_result(to_json(result), style);
   } else {
     print(result, std::cout);
   }
@@ -199,7 +199,7 @@ void check_files(const std::vector<std::string>& arguments) {
 }
 
 /// Exits with 1 when a worker does not answer.
-void examine_live_job(const std::string& job, double watch, ReportStyle style) {
+void examine_live_job(const std::string& job, double watch, ResultStyle style) {
   if (std::filesystem::is_directory(job) && find_job_processes(job).empty()) {
     if (const auto files = files_of_ended_job(job); !files.empty()) return examine_job(files, style);
   }
@@ -207,30 +207,30 @@ void examine_live_job(const std::string& job, double watch, ReportStyle style) {
 }
 
 /// Exits with 1 when the description of a cluster is invalid.
-void examine_environment(ReportStyle style) {
+void examine_environment(ResultStyle style) {
   const Json result = examine_cluster();
-  if (style == ReportStyle::Json) {
-    report(result, style);
+  if (style == ResultStyle::Json) {
+    print_result(result, style);
   } else {
     print_cluster(result, std::cout);
   }
   if (result.contains("error")) throw CLI::RuntimeError(1);
 }
 
-void examine_slice(const TopologyRequest& request, ReportStyle style) {
+void examine_slice(const TopologyRequest& request, ResultStyle style) {
   const TopologyAnswer answer = examine_topology(request);
-  if (style == ReportStyle::Json) {
-    report(to_json(answer), style);
+  if (style == ResultStyle::Json) {
+    print_result(to_json(answer), style);
   } else {
     print_topology(answer, std::cout);
   }
 }
 
 /// Exits with 1 when no plugin is found, or one does not work.
-void examine_plugins(ReportStyle style) {
+void examine_plugins(ResultStyle style) {
   const XlaState state = examine_xla();
-  if (style == ReportStyle::Json) {
-    report(to_json(state), style);
+  if (style == ResultStyle::Json) {
+    print_result(to_json(state), style);
   } else {
     print_xla(state, std::cout);
   }
@@ -302,7 +302,7 @@ void add_doctor(CLI::App& app) {
       "  LOCKSTEP_DUMP=dumps ./train            in a job that hangs: kill -USR1 each worker, then\n"
       "  lockstep doctor dumps/*                which rank the others wait for");
   command->callback([=] {
-    const ReportStyle style = *json ? ReportStyle::Json : ReportStyle::Text;
+    const ResultStyle style = *json ? ResultStyle::Json : ResultStyle::Text;
     if (!topology->topology.empty()) {
       examine_slice(*topology, style);
     } else if (*cluster) {

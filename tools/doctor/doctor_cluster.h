@@ -3,7 +3,7 @@
 #include <iosfwd>
 
 #include "lockstep/cluster/environment.h"
-#include "tools/report.h"
+#include "tools/print_result.h"
 
 /// `lockstep doctor --cluster`: the cluster that an environment describes, and the source of each value.
 namespace lockstep::tools {

@@ -3,7 +3,7 @@
 #include <iosfwd>
 
 #include "tools/doctor/doctor_trace.h"
-#include "tools/report.h"
+#include "tools/print_result.h"
 
 namespace lockstep::tools {
 

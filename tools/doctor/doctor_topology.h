@@ -8,7 +8,7 @@
 #include "lockstep/cluster/cluster_resolver.h"
 #include "lockstep/cluster/environment.h"
 #include "lockstep/cluster/tpu/device_assignment.h"
-#include "tools/report.h"
+#include "tools/print_result.h"
 
 /// `lockstep doctor --topology`: the coordinates of a computation's replicas in the mesh of a TPU slice.
 namespace lockstep::tools {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "lockstep/xla/pjrt/client.h"
-#include "tools/report.h"
+#include "tools/print_result.h"
 
 /// `lockstep doctor --xla`: the available XLA plugins, their devices, and whether they work.
 namespace lockstep::tools {

@@ -323,7 +323,7 @@ void print_live_job(const LiveJob& job, std::ostream& out) {
   out << job.summary << '\n';
 }
 
-bool examine_running_job(const std::string& job, double watch, ReportStyle style) {
+bool examine_running_job(const std::string& job, double watch, ResultStyle style) {
   std::vector<JobProcess> processes = find_job_processes(job);
   LOCKSTEP_CHECK_VALUE(!processes.empty(), "[doctor] no process of the job answers: JOB=", job,
                        "; give the process id of `lockstep run` or of a program, or the folder LOCKSTEP_DUMP of one; "
@@ -334,8 +334,8 @@ bool examine_running_job(const std::string& job, double watch, ReportStyle style
     std::this_thread::sleep_for(pause);
     JobLook after = look_at(processes, kAnswerLimit);
     const LiveJob result = compare_looks(before, after);
-    if (style == ReportStyle::Json) {
-      report(to_json(result), style);
+    if (style == ResultStyle::Json) {
+      print_result(to_json(result), style);
     } else {
       print_live_job(result, std::cout);
     }

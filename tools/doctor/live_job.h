@@ -8,7 +8,7 @@
 
 #include "tools/doctor/doctor_dump.h"
 #include "tools/doctor/job_processes.h"
-#include "tools/report.h"
+#include "tools/print_result.h"
 
 /// `lockstep doctor JOB`: what each worker of a running job does.
 namespace lockstep::tools {
@@ -63,6 +63,6 @@ void print_live_job(const LiveJob& job, std::ostream& out);
 
 /// Looks twice, a second apart, and reports. With `watch` above zero it goes on, until the job has ended, with a report
 /// every `watch` seconds. Returns whether all workers answered the last time. ValueError where there is nobody to ask.
-bool examine_running_job(const std::string& job, double watch, ReportStyle style);
+bool examine_running_job(const std::string& job, double watch, ResultStyle style);
 
 }  // namespace lockstep::tools

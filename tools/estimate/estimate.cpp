@@ -18,7 +18,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/device/logical_devices.h"
-#include "tools/report.h"
+#include "tools/print_result.h"
 #include "tools/subcommands.h"
 #include "tools/train/networks.h"
 #include "tools/train/settings.h"
@@ -191,7 +191,7 @@ void estimate(EstimateRequest request) {
   const EstimatedStep step = estimated_step(request, is_tpu ? c10::Device(c10::DeviceType::CPU) : plan.device);
   const MemoryEstimate result = estimate_memory(step, rows, plan);
   if (request.json) {
-    report(to_json(result), ReportStyle::Json);
+    print_result(to_json(result), ResultStyle::Json);
   } else {
     print_estimate(request, result, std::cout);
   }

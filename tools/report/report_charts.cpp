@@ -7,6 +7,7 @@
 #include <set>
 
 #include "tools/report/run_facts.h"
+#include "tools/runs/json_number.h"
 
 namespace lockstep::tools::reports {
 namespace {
@@ -253,13 +254,7 @@ Json to_json(const Chart& chart) {
   Json series = Json::array();
   for (const ChartSeries& entry : chart.series) {
     Json values = Json::array();
-    for (const double value : entry.y) {
-      if (std::isfinite(value)) {
-        values.push_back(value);
-      } else {
-        values.push_back(std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity");
-      }
-    }
+    for (const double value : entry.y) values.push_back(json_number(value));
     series.push_back({{"run", entry.run},
                       {"role", entry.role},
                       {"step", entry.x.step},

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "tools/report.h"
+#include "tools/print_result.h"
 #include "tools/report/report_page.h"
 #include "tools/subcommands.h"
 
@@ -98,7 +98,7 @@ void write_report(const ReportRequest& request) {
   Json result{{"report", fs::absolute(request.output).lexically_normal().string()}, {"bytes", page.size()}};
   result.update(reports::figures(made));
   if (request.json) {
-    report(result, ReportStyle::Json);
+    print_result(result, ResultStyle::Json);
   } else {
     for (const reports::RunData& run : made.runs) {
       for (const std::string& problem : run.problems)

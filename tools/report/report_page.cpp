@@ -1,6 +1,5 @@
 #include "tools/report/report_page.h"
 
-#include <cmath>
 #include <cstdio>
 #include <ctime>
 #include <map>
@@ -10,6 +9,7 @@
 #include "tools/report/chart_svg.h"
 #include "tools/report/report_assets.h"
 #include "tools/report/report_sections.h"
+#include "tools/runs/json_number.h"
 
 namespace lockstep::tools::reports {
 namespace {
@@ -85,15 +85,10 @@ std::string titled(const std::string& id, const std::string& title, const std::s
   return inside.empty() ? "" : "<section id=\"" + id + "\"><h2>" + title + "</h2>" + inside + "</section>";
 }
 
-Json number_json(double value) {
-  if (std::isfinite(value)) return value;
-  return std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
-}
-
 Json run_figures(const RunData& run, const RunFacts& facts) {
-  const auto optional = [](const std::optional<double>& value) { return value ? number_json(*value) : Json(); };
+  const auto optional = [](const std::optional<double>& value) { return value ? json_number(*value) : Json(); };
   Json last = Json::object();
-  for (const auto& [name, value] : facts.last) last[name] = number_json(value);
+  for (const auto& [name, value] : facts.last) last[name] = json_number(value);
   Json result{{"folder", valid_text(run.folder)},
               {"name", run.name},
               {"state", run.state},

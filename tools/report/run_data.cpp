@@ -5,10 +5,10 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <limits>
 #include <stdexcept>
 #include <tuple>
 
+#include "tools/runs/json_number.h"
 #include "tools/runs/process_gone.h"
 
 namespace lockstep::tools::reports {
@@ -221,16 +221,6 @@ bool is_run_folder(const fs::path& folder) {
 }
 
 }  // namespace
-
-std::optional<double> number_of(const Json& value) {
-  if (value.is_number()) return value.get<double>();
-  if (!value.is_string()) return std::nullopt;
-  const std::string& text = value.get_ref<const std::string&>();
-  if (text == "NaN") return std::numeric_limits<double>::quiet_NaN();
-  if (text == "Infinity") return std::numeric_limits<double>::infinity();
-  if (text == "-Infinity") return -std::numeric_limits<double>::infinity();
-  return std::nullopt;
-}
 
 int64_t count_of(const Json& value) {
   constexpr double kLargest = 9007199254740992.0;

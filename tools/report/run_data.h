@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "tools/report.h"
+#include "tools/print_result.h"
 
 /// What `lockstep report` reads from the folder of a run: run.json, metrics.jsonl, steps.jsonl, collectives.jsonl.
 namespace lockstep::tools::reports {
@@ -105,11 +105,8 @@ std::vector<std::string> find_run_folders(const std::string& folder);
 /// Reads a folder as far as possible; never throws for its contents.
 RunData read_run(const std::string& folder);
 
-/// Returns the number of a JSON value, also of the strings "NaN", "Infinity" and "-Infinity".
-std::optional<double> number_of(const Json& value);
-
-/// Returns the number of a JSON value as a count: a number that is not finite, negative or missing is 0, and a larger
-/// one than a double counts exactly is that limit.
+/// Returns the number of a JSON value as a count (see `number_of`): a number that is not finite, negative or missing is
+/// 0, and a larger one than a double counts exactly is that limit.
 int64_t count_of(const Json& value);
 
 /// Returns `text` with bytes that are not UTF-8, and control characters other than tab and newline, replaced.

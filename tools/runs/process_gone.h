@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tools/report.h"
+#include "tools/print_result.h"
 
 namespace lockstep::tools {
 

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 
 #include "lockstep/base/error.h"
+#include "tools/runs/json_number.h"
 #include "tools/runs/process_gone.h"
 
 namespace lockstep::tools {
@@ -28,7 +28,7 @@ std::vector<Json> complete_lines(const fs::path& path) {
 std::optional<double> best_of(const RunRecord& record, const std::string& name, bool larger_is_better) {
   std::optional<double> best;
   for (const Json& epoch : record.epochs) {
-    const auto value = epoch.contains(name) ? json_double(epoch[name]) : std::nullopt;
+    const auto value = epoch.contains(name) ? number_of(epoch[name]) : std::nullopt;
     if (!value || std::isnan(*value)) continue;
     if (!best || (larger_is_better ? *value > *best : *value < *best)) best = value;
   }
@@ -37,19 +37,11 @@ std::optional<double> best_of(const RunRecord& record, const std::string& name, 
 
 double sum_of_seconds(const std::vector<Json>& lines) {
   double sum = 0;
-  for (const Json& line : lines) sum += line.contains("seconds") ? json_double(line["seconds"]).value_or(0) : 0;
+  for (const Json& line : lines) sum += line.contains("seconds") ? number_of(line["seconds"]).value_or(0) : 0;
   return sum;
 }
 
 }  // namespace
-
-std::optional<double> json_double(const Json& value) {
-  if (value.is_number()) return value.get<double>();
-  if (value == "NaN") return std::numeric_limits<double>::quiet_NaN();
-  if (value == "Infinity") return std::numeric_limits<double>::infinity();
-  if (value == "-Infinity") return -std::numeric_limits<double>::infinity();
-  return std::nullopt;
-}
 
 RunRecord read_run(const std::string& path) {
   std::ifstream file(fs::path(path) / "run.json");

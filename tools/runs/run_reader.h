@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/report.h"
+#include "tools/print_result.h"
 
 /// Run folders, which `callbacks::run_folder` writes.
 namespace lockstep::tools {
@@ -27,9 +27,6 @@ RunRecord read_run(const std::string& path);
 
 /// The run folders at a path: the path itself, or all below it. ValueError where there are none.
 std::vector<std::string> find_runs(const std::string& path);
-
-/// A number of a JSON file, those included that are texts: "NaN", "Infinity", "-Infinity".
-std::optional<double> json_double(const Json& value);
 
 /// The best value of a log of epochs, as a name and a value: the smallest "val_loss", or "loss"; the largest value of
 /// the first log with "acc" in its name, those of validation first. Nothing where no epoch has one.

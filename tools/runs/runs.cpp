@@ -8,7 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <c10/util/Exception.h>
 
-#include "tools/report.h"
+#include "tools/print_result.h"
 #include "tools/runs/run_reader.h"
 #include "tools/runs/runs_tables.h"
 #include "tools/subcommands.h"
@@ -52,7 +52,7 @@ void add_runs_list(CLI::App& runs) {
     const auto records = records_at(paths->empty() ? std::vector<std::string>{"runs"} : *paths, &damaged);
     for (const std::string& problem : damaged) std::cerr << problem << '\n';
     if (!*json) return print_runs(records, std::cout);
-    for (const RunRecord& record : records) report(summary_of_run(record), ReportStyle::Json);
+    for (const RunRecord& record : records) print_result(summary_of_run(record), ResultStyle::Json);
   });
 }
 
@@ -68,7 +68,7 @@ void add_runs_show(CLI::App& runs) {
     for (const std::string& path : *paths) {
       const RunRecord record = read_run(path);
       if (*json) {
-        report(run_details(record), ReportStyle::Json);
+        print_result(run_details(record), ResultStyle::Json);
         continue;
       }
       std::cout << separator;
@@ -91,8 +91,8 @@ void add_runs_compare(CLI::App& runs) {
     if (!*json) return print_comparison(records, std::cout);
     Json folders = Json::array();
     for (const RunRecord& record : records) folders.push_back(record.path);
-    report({{"what", "folder"}, {"values", std::move(folders)}}, ReportStyle::Json);
-    for (const Json& row : compare_runs(records)) report(row, ReportStyle::Json);
+    print_result({{"what", "folder"}, {"values", std::move(folders)}}, ResultStyle::Json);
+    for (const Json& row : compare_runs(records)) print_result(row, ResultStyle::Json);
   });
 }
 

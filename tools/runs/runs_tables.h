@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/report.h"
+#include "tools/print_result.h"
 #include "tools/runs/run_reader.h"
 
 /// What `lockstep runs` prints.

@@ -10,8 +10,8 @@
 #include <CLI/CLI.hpp>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/trace_file.h"
-#include "tools/report.h"
+#include "lockstep/base/trace/trace_file.h"
+#include "tools/print_result.h"
 #include "tools/subcommands.h"
 
 namespace lockstep::tools {
@@ -101,7 +101,7 @@ void add_trace(CLI::App& app) {
     result["first_step"] = merged.first_step;
     result["last_step"] = merged.last_step;
     if (merged.cut > 0) result["cut_lines"] = merged.cut;
-    report(result, *json ? ReportStyle::Json : ReportStyle::Text);
+    print_result(result, *json ? ResultStyle::Json : ResultStyle::Text);
   });
 }
 

@@ -11,7 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "lockstep/data/dataset.h"
-#include "tools/report.h"
+#include "tools/print_result.h"
 #include "tools/train/settings.h"
 
 /// The data of `lockstep train`: files of several kinds as one dataset of examples.

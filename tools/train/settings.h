@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/report.h"
+#include "tools/print_result.h"
 
 /// What a training of `lockstep train` depends on. One table has the names, types, defaults and descriptions, of which
 /// the flags, the keys of configuration files and the plan of a run folder are made.

@@ -71,7 +71,7 @@ template <class Run>
 void set_model_callback(CLI::App& command, const std::shared_ptr<ModelCommand>& state, Run run) {
   command.callback([state, run] {
     state->request.flags = state->flags.given();
-    if (state->json) state->request.style = ReportStyle::Json;
+    if (state->json) state->request.style = ResultStyle::Json;
     run(state->request);
   });
 }
@@ -100,7 +100,7 @@ void add_train(CLI::App& app) {
   command->add_flag("--json", state->json, "Print the result as one JSON object");
   command->callback([state] {
     state->request.flags = state->flags.given();
-    if (state->json) state->request.style = ReportStyle::Json;
+    if (state->json) state->request.style = ResultStyle::Json;
     const int status = run_training(state->request);
     if (status != 0) throw CLI::RuntimeError(status);
   });

@@ -20,6 +20,7 @@
 #include "lockstep/strategy/extended.h"
 #include "lockstep/strategy/variable/variable.h"
 #include "lockstep/train/callbacks/callbacks.h"
+#include "tools/runs/json_number.h"
 #include "tools/train/observers.h"
 #include "tools/train/plan.h"
 #include "tools/train/trainer_parts.h"
@@ -189,8 +190,8 @@ Json description(const TrainPlan& plan, const StrategyPlan& strategy, const std:
   return result;
 }
 
-void print_description(const Json& plan, ReportStyle style) {
-  if (style == ReportStyle::Json) return report(plan, style);
+void print_description(const Json& plan, ResultStyle style) {
+  if (style == ResultStyle::Json) return print_result(plan, style);
   for (const auto& [name, value] : plan.items()) {
     if (!value.is_object()) {
       std::cout << name << ": " << (value.is_string() ? value.get<std::string>() : value.dump()) << '\n';
@@ -263,29 +264,10 @@ State whole_tensors(const State& state) {
   return whole;
 }
 
-const char* name_of(History::End end) {
-  switch (end) {
-    case History::End::Finished:
-      return "finished";
-    case History::End::Stopped:
-      return "stopped";
-    case History::End::Interrupted:
-      return "interrupted";
-    case History::End::Preempted:
-      return "preempted";
-  }
-  return "";
-}
-
-Json number_or_text(double number) {
-  if (std::isfinite(number)) return number;
-  return std::isnan(number) ? "NaN" : number > 0 ? "Infinity" : "-Infinity";
-}
-
 Json summary(const History& history, const TrainPlan& plan, const Trainer& trainer, double seconds, bool is_resumed) {
   Json result;
   if (!history.epochs.empty()) {
-    for (const auto& [name, value] : history.epochs.back()) result[name] = number_or_text(value);
+    for (const auto& [name, value] : history.epochs.back()) result[name] = json_number(value);
   }
   result["epochs"] = history.epochs.size();
   result["steps"] = history.steps;
@@ -293,7 +275,7 @@ Json summary(const History& history, const TrainPlan& plan, const Trainer& train
   result["seconds"] = std::round(seconds * 1000) / 1000;
   const auto epochs = static_cast<int64_t>(history.epochs.size());
   if (!is_resumed) result["examples_per_second"] = std::round(static_cast<double>(plan.examples * epochs) / seconds);
-  result["end"] = name_of(history.end);
+  result["end"] = to_string(history.end);
   if (!history.reason.empty()) result["reason"] = history.reason;
   return result;
 }
@@ -348,7 +330,7 @@ int run_training(const TrainRequest& request) {
     save_safetensors(weights, weights_path(folder));
     Json result = summary(history, plan, *trainer, seconds.count(), request.resume);
     result["folder"] = folder;
-    report(result, request.style);
+    print_result(result, request.style);
   }
   return history.exit_status();
 }

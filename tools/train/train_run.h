@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/report.h"
+#include "tools/print_result.h"
 #include "tools/train/settings.h"
 
 /// What the subcommands train, eval, predict and export do. Errors are exceptions.
@@ -17,7 +17,7 @@ struct TrainRequest {
   bool resume = false;
   bool dry_run = false;
   bool quiet = false;
-  ReportStyle style = ReportStyle::Text;
+  ResultStyle style = ResultStyle::Text;
 };
 
 /// Trains; returns the exit status.
@@ -28,7 +28,7 @@ struct ModelRequest {
   std::string model = {};
   GivenFlags flags = {};
   std::string output = {};
-  ReportStyle style = ReportStyle::Text;
+  ResultStyle style = ResultStyle::Text;
 };
 
 /// Prints loss and metrics over data.

@@ -174,7 +174,7 @@ void run_evaluation(const ModelRequest& request) {
   Json result;
   for (const auto& [name, value] : logs) result[name] = value;
   result["examples"] = use.opened.count;
-  if (use.trainer->is_chief()) report(result, request.style);
+  if (use.trainer->is_chief()) print_result(result, request.style);
 }
 
 void run_prediction(const ModelRequest& request) {
@@ -196,7 +196,7 @@ void run_prediction(const ModelRequest& request) {
     if (use.plan.form.task != Task::Numbers) arrays["class"] = outputs.argmax(-1);
     data::save_npz(request.output, arrays);
   }
-  report({{"file", request.output}, {"rows", outputs.size(0)}}, request.style);
+  print_result({{"file", request.output}, {"rows", outputs.size(0)}}, request.style);
 }
 
 void run_export(const ModelRequest& request) {
@@ -222,7 +222,7 @@ void run_export(const ModelRequest& request) {
     if (!plan.empty()) state.set(kPlanInside, plan);
     save_safetensors(state, request.output);
   }
-  report({{"file", request.output}, {"bytes", std::filesystem::file_size(request.output)}}, request.style);
+  print_result({{"file", request.output}, {"bytes", std::filesystem::file_size(request.output)}}, request.style);
 }
 
 }  // namespace lockstep::tools

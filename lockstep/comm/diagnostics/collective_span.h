@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "lockstep/base/trace.h"
+#include "lockstep/base/trace/trace.h"
 #include "lockstep/comm/collective_call.h"
 
 namespace lockstep::comm {

@@ -20,6 +20,7 @@
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/host_name.h"
 #include "lockstep/base/log.h"
 #include "lockstep/comm/diagnostics/activity.h"
 
@@ -59,11 +60,6 @@ std::string quoted(const std::string& text) {
     }
   }
   return out + '"';
-}
-
-std::string host_name() {
-  char name[256] = {};
-  return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
 }
 
 std::string time_now() {
@@ -161,18 +157,6 @@ void answer_look() try {
   }
 } catch (const std::exception& error) {
   LOCKSTEP_LOG(Warn) << "a question of lockstep doctor could not be answered: " << error.what();
-}
-
-std::string failure_text(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const c10::Error& known) {
-    return known.what_without_backtrace();
-  } catch (const std::exception& known) {
-    return known.what();
-  } catch (...) {
-    return "an exception that is no std::exception";
-  }
 }
 
 }  // namespace
@@ -273,7 +257,7 @@ std::shared_ptr<void> dump_local_replicas(int replicas, const Recorder& recorder
 void dump_failed_run(const std::exception_ptr& error) {
   static std::atomic<bool> is_told{false};
   if (!env::given("LOCKSTEP_DUMP")) return;
-  const std::string path = write_dump(failure_text(error));
+  const std::string path = write_dump(error_text(error));
   if (path.empty() || is_told.exchange(true)) return;
   LOCKSTEP_LOG(Warn) << "a run has failed; the last collectives are in " << path << " (lockstep doctor FILE reads it)";
 }

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/trace.h"
+#include "lockstep/base/trace/trace.h"
 #include "lockstep/comm/diagnostics/worker_error.h"
 
 namespace lockstep::comm {

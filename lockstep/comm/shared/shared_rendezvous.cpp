@@ -11,7 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
-#include "lockstep/base/trace.h"
+#include "lockstep/base/trace/trace.h"
 #include "lockstep/comm/diagnostics/dump.h"
 #include "lockstep/comm/diagnostics/worker_error.h"
 

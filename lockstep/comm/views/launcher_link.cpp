@@ -1,10 +1,9 @@
 #include "lockstep/comm/views/launcher_link.h"
 
 #include <algorithm>
-#include <array>
-#include <unistd.h>
 #include <utility>
 
+#include "lockstep/base/host_name.h"
 #include "lockstep/comm/job/joiner.h"
 #include "lockstep/comm/views/view_message.h"
 
@@ -13,11 +12,6 @@ namespace {
 
 using job::Clock;
 using Type = ViewMessage::Type;
-
-std::string machine_name() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
-}
 
 LauncherOrder order_of(const ViewMessage& message) {
   switch (message.type) {
@@ -87,7 +81,7 @@ LauncherLink::~LauncherLink() = default;
 
 void LauncherLink::offer(int places) {
   impl_->channel.send(
-      encode(ViewMessage{.type = Type::Offer, .number = static_cast<uint64_t>(places), .text = machine_name()}));
+      encode(ViewMessage{.type = Type::Offer, .number = static_cast<uint64_t>(places), .text = host_name()}));
 }
 
 void LauncherLink::exited(uint64_t worker, int status, int64_t step) {

@@ -9,7 +9,7 @@
 #include <unordered_map>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/progress.h"
+#include "lockstep/base/progress/progress.h"
 #include "lockstep/data/files.h"
 #include "lockstep/data/formats/stream/files.h"
 #include "lockstep/data/sources/image_spec.h"

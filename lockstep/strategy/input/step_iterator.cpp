@@ -8,8 +8,8 @@
 
 #include "lockstep/base/bounded_queue.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/progress.h"
-#include "lockstep/base/trace_thread.h"
+#include "lockstep/base/progress/progress.h"
+#include "lockstep/base/trace/trace_thread.h"
 #include "lockstep/comm/diagnostics/activity.h"
 #include "lockstep/data/element/mapped_buffers.h"
 #include "lockstep/data/transforms/sound_skip.h"

@@ -6,7 +6,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/trace_thread.h"
+#include "lockstep/base/trace/trace_thread.h"
 #include "lockstep/strategy/context_frame.h"
 #include "lockstep/strategy/optimizer/exchange/clip_gradients.h"
 #include "lockstep/strategy/optimizer/exchange/gradient_gate.h"

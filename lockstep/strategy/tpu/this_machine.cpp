@@ -1,13 +1,13 @@
 #include "lockstep/strategy/tpu/this_machine.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <ifaddrs.h>
 #include <memory>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <unistd.h>
+
+#include "lockstep/base/host_name.h"
 
 namespace lockstep::detail {
 namespace {
@@ -19,10 +19,7 @@ std::string host_of(const std::string& address) {
   return has_port ? address.substr(0, address.find(':')) : address;
 }
 
-bool is_own_name(const std::string& host) {
-  std::array<char, 256> own{};
-  return host == "localhost" || (::gethostname(own.data(), own.size() - 1) == 0 && host == own.data());
-}
+bool is_own_name(const std::string& host) { return host == "localhost" || host == host_name(); }
 
 bool is_same_address(const sockaddr* a, const sockaddr* b) {
   if (a == nullptr || b == nullptr || a->sa_family != b->sa_family) return false;

@@ -2,8 +2,8 @@
 
 #include <optional>
 
-#include "lockstep/base/trace_step.h"
-#include "lockstep/base/trace_thread.h"
+#include "lockstep/base/trace/trace_step.h"
+#include "lockstep/base/trace/trace_thread.h"
 #include "lockstep/comm/diagnostics/dump.h"
 #include "lockstep/strategy/context_frame.h"
 #include "lockstep/strategy/run_options.h"

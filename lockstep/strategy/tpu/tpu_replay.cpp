@@ -11,7 +11,7 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
-#include "lockstep/base/trace_thread.h"
+#include "lockstep/base/trace/trace_thread.h"
 #include "lockstep/comm/diagnostics/activity.h"
 #include "lockstep/device/random.h"
 #include "lockstep/xla/precision.h"

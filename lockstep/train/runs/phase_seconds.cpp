@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "lockstep/base/trace.h"
+#include "lockstep/base/trace/trace.h"
 
 namespace lockstep::detail {
 namespace {

@@ -12,6 +12,7 @@
 #include <torch/version.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/host_name.h"
 #include "lockstep/strategy/access.h"
 #include "lockstep/strategy/strategy_impl.h"
 #include "lockstep/train/runs/git_state.h"
@@ -93,11 +94,6 @@ bool is_described_variable(std::string_view name) {
          std::any_of(kNames.begin(), kNames.end(), [&](const char* known) { return name == known; });
 }
 
-std::string own_host_name() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
-
 RunJson describe_run(const Trainer& trainer, const callbacks::RunFolderOptions& options, const std::string& name,
                      const RunJson& devices) {
   const StrategyImpl& strategy = Access::impl(trainer.strategy());
@@ -114,7 +110,7 @@ RunJson describe_run(const Trainer& trainer, const callbacks::RunFolderOptions& 
       {"reason", ""},
       {"command", command_line()},
       {"working_directory", folder},
-      {"host", own_host_name()},
+      {"host", host_name()},
       {"user", user_name()},
       {"pid", getpid()},
       {"lockstep", std::string(version())},

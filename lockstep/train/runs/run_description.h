@@ -18,8 +18,6 @@ RunJson parse_configuration(const callbacks::RunFolderOptions& options);
 /// launcher, and is no secret.
 LOCKSTEP_API bool is_described_variable(std::string_view name);
 
-std::string own_host_name();
-
 /// All of run.json, in the state "running". `devices` are those of all replicas.
 RunJson describe_run(const Trainer& trainer, const callbacks::RunFolderOptions& options, const std::string& name,
                      const RunJson& devices);

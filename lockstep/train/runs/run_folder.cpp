@@ -48,20 +48,6 @@ void add_parameters(HyperParameters& parameters, const std::string& parent, cons
   }
 }
 
-const char* state_name(History::End end) {
-  switch (end) {
-    case History::End::Finished:
-      return "finished";
-    case History::End::Stopped:
-      return "stopped";
-    case History::End::Interrupted:
-      return "interrupted";
-    case History::End::Preempted:
-      return "preempted";
-  }
-  return "finished";
-}
-
 /// The last part of the path that is a name: "b" of "a/b/" and of "a/b".
 std::string name_of_folder(const std::string& path) {
   const fs::path whole = fs::path(path).lexically_normal();
@@ -133,7 +119,7 @@ class RunFolder final : public Callback {
     write_line(trainer, intervals_.finish(trainer));
     const bool is_success = history.end == History::End::Finished || history.end == History::End::Stopped;
     write_on_chief(trainer, [&] {
-      end(state_name(history.end), history.reason, is_success ? SessionStatus::Success : SessionStatus::Unknown);
+      end(to_string(history.end), history.reason, is_success ? SessionStatus::Success : SessionStatus::Unknown);
     });
     is_training_ = false;
     intervals_.stop();

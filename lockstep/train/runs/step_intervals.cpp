@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/host_name.h"
 #include "lockstep/device/memory_use.h"
 #include "lockstep/strategy/access.h"
 #include "lockstep/strategy/strategy_impl.h"
@@ -67,7 +68,7 @@ double memory_of(const LogicalDevice& device) {
 
 void StepIntervals::begin(const Trainer& trainer) {
   const StrategyImpl& strategy = Access::impl(trainer.strategy());
-  RunJson own{{"host", own_host_name()}, {"devices", RunJson::array()}};
+  RunJson own{{"host", host_name()}, {"devices", RunJson::array()}};
   for (const LogicalDevice& device : strategy.devices()) own["devices"].push_back(short_name(device));
   names_.clear();
   for (const std::string& text : of_all_workers(strategy, json_text(own))) {

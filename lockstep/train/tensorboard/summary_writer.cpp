@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/host_name.h"
 #include "lockstep/data/formats/records/record_writer.h"
 #include "lockstep/train/tensorboard/event_message.h"
 #include "lockstep/train/tensorboard/histogram.h"
@@ -23,13 +24,11 @@ double wall_time() {
 /// A name that no other file of the folder has; TensorBoard reads files in the order of their names.
 std::string event_file_name() {
   static std::atomic<int> number{0};
-  std::array<char, 256> host{};
-  if (gethostname(host.data(), host.size() - 1) != 0) host = {'?'};
   std::array<char, 32> seconds{};
   std::snprintf(seconds.data(), seconds.size(), "%010lld", static_cast<long long>(wall_time()));
   std::array<char, 16> count{};
   std::snprintf(count.data(), count.size(), "%06d", number++);
-  return c10::str("events.out.tfevents.", seconds.data(), ".", host.data(), ".", getpid(), ".", count.data());
+  return c10::str("events.out.tfevents.", seconds.data(), ".", host_name(), ".", getpid(), ".", count.data());
 }
 
 std::string path_in(const std::string& folder) {

@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/progress.h"
+#include "lockstep/base/progress/progress.h"
 #include "lockstep/strategy/access.h"
 #include "lockstep/strategy/state/module_state.h"
 #include "lockstep/strategy/strategy_impl.h"

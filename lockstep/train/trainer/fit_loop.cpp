@@ -9,7 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
-#include "lockstep/base/progress_line.h"
+#include "lockstep/base/progress/progress_line.h"
 #include "lockstep/comm/diagnostics/activity.h"
 #include "lockstep/strategy/access.h"
 #include "lockstep/strategy/strategy_impl.h"
@@ -239,14 +239,8 @@ History Trainer::fit(const TrainerInput& data, const FitOptions& options) {
   const auto scope = impl_->strategy.scope();
   try {
     return FitLoop(*this, data, options).run();
-  } catch (const c10::Error& error) {
-    tell_error(*this, impl_->options.callbacks, error.what_without_backtrace());
-    throw;
-  } catch (const std::exception& error) {
-    tell_error(*this, impl_->options.callbacks, error.what());
-    throw;
   } catch (...) {
-    tell_error(*this, impl_->options.callbacks, "an error of an unknown type");
+    tell_error(*this, impl_->options.callbacks, error_text(std::current_exception()));
     throw;
   }
 }

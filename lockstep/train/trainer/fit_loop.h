@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/progress.h"
+#include "lockstep/base/progress/progress.h"
 #include "lockstep/train/checkpoint_manager.h"
 #include "lockstep/train/preemption.h"
 #include "lockstep/train/trainer/trainer.h"

@@ -52,6 +52,20 @@ void History::load_state(const State& state) {
   }
 }
 
+const char* to_string(History::End end) {
+  switch (end) {
+    case History::End::Finished:
+      return "finished";
+    case History::End::Stopped:
+      return "stopped";
+    case History::End::Interrupted:
+      return "interrupted";
+    case History::End::Preempted:
+      return "preempted";
+  }
+  return "unknown";
+}
+
 std::string to_string(const Logs& logs) {
   std::ostringstream out;
   out.precision(4);

@@ -45,6 +45,8 @@ struct LOCKSTEP_API History {
   void load_state(const State& state);
 };
 
+/// Returns "finished", "stopped", "interrupted" or "preempted".
+LOCKSTEP_API const char* to_string(History::End end);
 /// Returns "accuracy 0.95, loss 0.1".
 LOCKSTEP_API std::string to_string(const Logs& logs);
 

@@ -11,8 +11,8 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
-#include "lockstep/base/progress.h"
-#include "lockstep/base/trace.h"
+#include "lockstep/base/progress/progress.h"
+#include "lockstep/base/trace/trace.h"
 #include "lockstep/xla/counters.h"
 #include "lockstep/xla/engine/program_store.h"
 

@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/trace.h"
+#include "lockstep/base/trace/trace.h"
 #include "lockstep/xla/counters.h"
 #include "lockstep/xla/tensor/process_client.h"
 

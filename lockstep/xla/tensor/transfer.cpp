@@ -2,7 +2,7 @@
 #include <c10/util/accumulate.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/trace.h"
+#include "lockstep/base/trace/trace.h"
 #include "lockstep/xla/counters.h"
 #include "lockstep/xla/graph/origin.h"
 #include "lockstep/xla/tensor/check_flags.h"

@@ -16,7 +16,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/trace_thread.h"
+#include "lockstep/base/trace/trace_thread.h"
 #include "lockstep/comm/collective_call.h"
 #include "lockstep/strategy/optimizer/exchange/gradient_gate.h"
 #include "lockstep/strategy/optimizer/exchange/replica_gradients.h"

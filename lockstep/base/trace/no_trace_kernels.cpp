@@ -1,4 +1,4 @@
-#include "lockstep/base/trace_kernels.h"
+#include "lockstep/base/trace/trace_kernels.h"
 
 namespace lockstep::trace::detail {
 

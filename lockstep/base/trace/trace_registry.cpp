@@ -2,8 +2,8 @@
 #include <deque>
 #include <utility>
 
-#include "lockstep/base/trace_lane.h"
-#include "lockstep/base/trace_step.h"
+#include "lockstep/base/trace/trace_lane.h"
+#include "lockstep/base/trace/trace_step.h"
 
 namespace lockstep::trace {
 namespace detail {

@@ -1,4 +1,4 @@
-#include "lockstep/base/trace_lane.h"
+#include "lockstep/base/trace/trace_lane.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "lockstep/base/progress_line.h"
+#include "lockstep/base/progress/progress_line.h"
 
 #include <algorithm>
 #include <array>

@@ -6,7 +6,7 @@
 #include <torch/csrc/autograd/profiler_kineto.h>
 
 #include "lockstep/base/log.h"
-#include "lockstep/base/trace_kernels.h"
+#include "lockstep/base/trace/trace_kernels.h"
 
 namespace lockstep::trace::detail {
 namespace {

@@ -1,4 +1,4 @@
-#include "lockstep/base/trace_writer.h"
+#include "lockstep/base/trace/trace_writer.h"
 
 #include <charconv>
 #include <chrono>
@@ -12,10 +12,11 @@
 #include "lockstep/base/dtype_name.h"
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/host_name.h"
 #include "lockstep/base/log.h"
-#include "lockstep/base/trace_file.h"
-#include "lockstep/base/trace_kernels.h"
-#include "lockstep/base/trace_lane.h"
+#include "lockstep/base/trace/trace_file.h"
+#include "lockstep/base/trace/trace_kernels.h"
+#include "lockstep/base/trace/trace_lane.h"
 
 namespace lockstep::trace {
 namespace {
@@ -30,12 +31,6 @@ constexpr std::chrono::milliseconds kFlushInterval{50};
 constexpr std::chrono::seconds kKernelStart{10};
 /// How long the end of the last step is waited for after its update.
 constexpr std::chrono::seconds kLastSpans{2};
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown";
-  return name.data();
-}
 
 std::string json_text(std::string_view text) {
   std::string quoted = "\"";

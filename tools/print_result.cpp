@@ -1,12 +1,12 @@
-#include "tools/report.h"
+#include "tools/print_result.h"
 
 #include <iostream>
 #include <string>
 
 namespace lockstep::tools {
 
-void report(const Json& result, ReportStyle style) {
-  if (style == ReportStyle::Json) {
+void print_result(const Json& result, ResultStyle style) {
+  if (style == ResultStyle::Json) {
     std::cout << result.dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;
     return;
   }

@@ -1,4 +1,4 @@
-#include "lockstep/base/progress.h"
+#include "lockstep/base/progress/progress.h"
 
 #include <algorithm>
 #include <cctype>
@@ -15,7 +15,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "lockstep/base/progress_line.h"
+#include "lockstep/base/progress/progress_line.h"
 
 namespace lockstep::progress {
 namespace {

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "lockstep/base/trace.h"
-#include "lockstep/base/trace_thread.h"
+#include "lockstep/base/trace/trace.h"
+#include "lockstep/base/trace/trace_thread.h"
 
 /// What trace_lane.cpp measures and trace_writer.cpp writes.
 namespace lockstep::trace::detail {

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "lockstep/api.h"
-#include "lockstep/base/trace.h"
+#include "lockstep/base/trace/trace.h"
 
 /// Which replica a thread works for, as spans (trace.h) have to know it.
 namespace lockstep::trace {

@@ -6,7 +6,7 @@ namespace lockstep::tools {
 
 using Json = nlohmann::ordered_json;
 
-enum class ReportStyle {
+enum class ResultStyle {
   /// `name value` pairs in one line, for people.
   Text,
   /// One JSON object in one line.
@@ -14,6 +14,6 @@ enum class ReportStyle {
 };
 
 /// Prints a result on standard output.
-void report(const Json& result, ReportStyle style);
+void print_result(const Json& result, ResultStyle style);
 
 }  // namespace lockstep::tools

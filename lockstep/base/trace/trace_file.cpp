@@ -1,4 +1,4 @@
-#include "lockstep/base/trace_file.h"
+#include "lockstep/base/trace/trace_file.h"
 
 #include <cerrno>
 #include <cstdio>

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "lockstep/api.h"
-#include "lockstep/base/trace_options.h"
+#include "lockstep/base/trace/trace_options.h"
 
 /// Writes spans (trace.h) of some steps to `trace_worker<N>.json`.
 namespace lockstep::trace {
