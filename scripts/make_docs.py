@@ -55,12 +55,14 @@ class Site:
         self.by_source[page.source] = page
 
     def find_guides(self):
-        """Adds the pages that docs/README.md links, in its order and under its headings."""
+        """Adds the pages that docs/README.md links below its headings, in its order."""
         self.add(Page(INDEX, "index.html", "Documentation", ""))
         section = ""
         for line in (ROOT / INDEX).read_text().splitlines():
             if line.startswith("## "):
                 section = line[3:].strip()
+            if not section:
+                continue
             for title, target in re.findall(r"\[([^\]]+)\]\(([^)#\s]+\.md)\)", line):
                 path = posixpath.normpath(posixpath.join("docs", target))
                 if path in self.by_source or not (ROOT / path).exists():
@@ -164,7 +166,8 @@ class Site:
         return (self.relative(page, address) if address != page.address else "") + f"#{place}"
 
     def picture(self, page, target, alt):
-        """Returns a picture. A drawing is a part of the page, so that it follows its colours; others are copied to the site."""
+        """Returns a picture. A drawing is a part of the page, so that it follows its colours; others are copied to the site.
+        Where there is NAME_dark.png beside NAME.png, dark pages show that."""
         path = posixpath.normpath(posixpath.join(posixpath.dirname(page.source), target))
         if not (ROOT / path).is_file() or path.startswith(("..", "/")):
             self.faults.append(f"{page.source}: the picture {target} must be a file of the repository")
@@ -172,8 +175,12 @@ class Site:
         if path.endswith(".svg"):
             shown = re.sub(r"^<\?xml[^>]*>\s*", "", (ROOT / path).read_text())
         else:
-            address = self.images.setdefault(path, "images/" + path.replace("/", "_"))
-            shown = f'<img src="{self.relative(page, address)}" alt="{html.escape(alt)}">'
+            shown = ""
+            stem, _, ending = path.rpartition(".")
+            for name, colours in ((path, "light"), (f"{stem}_dark.{ending}", "dark")):
+                if (ROOT / name).is_file():
+                    address = self.images.setdefault(name, "images/" + name.replace("/", "_"))
+                    shown += f'<img class="{colours}" src="{self.relative(page, address)}" alt="{html.escape(alt)}">'
         return f'<figure tabindex="0">{shown}<figcaption>{html.escape(alt)}</figcaption></figure>'
 
     def markdown(self, page, **options):

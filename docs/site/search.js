@@ -75,7 +75,7 @@ const Search = (() => {
 
   function excerpt(text, query) {
     const at = words(query).map((word) => text.search(pattern(word).anywhere)).filter((i) => i >= 0).sort((a, b) => a - b)[0] || 0;
-    const from = Math.max(0, at - 40);
+    const from = text.lastIndexOf(" ", Math.max(0, at - 40)) + 1;
     return (from ? "… " : "") + text.slice(from, from + 140) + (text.length > from + 140 ? " …" : "");
   }
 
