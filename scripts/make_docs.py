@@ -25,8 +25,18 @@ from docs_site.highlight import highlight
 from docs_site.markdown import Markdown, anchor, plain
 from docs_site.template import page_html
 
+COLUMNS = 88  # of code that a page shows whole
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 INDEX = "docs/README.md"
+
+
+def comments_above(code):
+    """Returns code in which comments behind lines that a page would cut are above them."""
+    out = []
+    for line in code.split("\n"):
+        match = re.match(r"(\s*)(\S.*?)\s*(// .*)$", line) if len(line) > COLUMNS else None
+        out += [match.group(1) + match.group(3), match.group(1) + match.group(2)] if match else [line]
+    return "\n".join(out)
 
 
 class Page:
@@ -248,6 +258,7 @@ class Site:
     def prose(self, page, doc):
         doc = re.sub(r"^```$", "```cpp", doc, flags=re.M)
         doc = re.sub(r"(```cpp\n(?:(?!```).*\n)*)```cpp", r"\1```", doc)  # the closing one
+        doc = re.sub(r"^```cpp\n.*?^```$|(?:^    [^\n]*\n?)+", lambda match: comments_above(match.group()), doc, flags=re.M | re.S)
         markdown = self.markdown(page)
         return re.sub(r'<code class="(?:text|sh)">(.*?)</code></pre>',
                       lambda match: f'<code class="cpp">{highlight(html.unescape(re.sub("<[^>]*>", "", match.group(1))), "cpp")}</code></pre>',
