@@ -12,24 +12,29 @@
 namespace ls = lockstep;
 
 int main() {
-  ls::set_logical_devices("CPU", 2);                  // two replicas on this machine's cores
-  ls::MirroredStrategy strategy({"CPU:0", "CPU:1"});  // without arguments: every GPU, or else every logical CPU
+  ls::set_logical_devices("CPU", 2);  // two replicas on this machine's cores
+  // Without arguments: every GPU, or else every logical CPU.
+  ls::MirroredStrategy strategy({"CPU:0", "CPU:1"});
   auto scope = strategy.scope();
-  auto model = ls::module<torch::nn::Linear>(784, 10);         // one per replica, with equal values
+  // One per replica, with equal values.
+  auto model = ls::module<torch::nn::Linear>(784, 10);
   auto adam = ls::optimizer<torch::optim::Adam>(model, 1e-3);  // any LibTorch optimizer
 
   auto images = torch::rand({10'000, 784});
   auto labels = torch::randint(10, {10'000}, torch::kLong);
-  auto rows = ls::data::from_tensor_slices(std::tuple{images, labels}).shuffle(10'000).batch(256);
-  auto train = strategy.distribute_dataset(rows);
-  ls::CheckpointManager manager({{"model", model}, {"adam", adam}, {"train", train}}, "run1", {.every_steps = 10});
-  int64_t step = manager.restore_or_initialize();  // goes on where a process that was killed had saved
-  for (auto& batch : train) {                      // 128 rows per replica; the last 16 rows: 8 each
+  auto rows = ls::data::from_tensor_slices(std::tuple{images, labels});
+  auto train = strategy.distribute_dataset(rows.shuffle(10'000).batch(256));
+  ls::Checkpoint state({{"model", model}, {"adam", adam}, {"train", train}});
+  ls::CheckpointManager manager(state, "run1", {.every_steps = 10});
+  // Goes on where a process that was killed had saved.
+  int64_t step = manager.restore_or_initialize();
+  for (auto& batch : train) {  // 128 rows per replica; the last 16 rows: 8 each
     auto loss = strategy.run(
         [&](torch::Tensor x, torch::Tensor y) {
-          auto each = torch::nll_loss(torch::log_softmax(model->forward(x), 1), y, {}, torch::Reduction::None);
-          auto mean = ls::average_loss(each);  // divides by the rows of this step on all replicas
-          adam.minimize(mean);                 // backward, gradients summed over replicas, update
+          auto logs = torch::log_softmax(model->forward(x), 1);
+          auto each = torch::nll_loss(logs, y, {}, torch::Reduction::None);
+          auto mean = ls::average_loss(each);  // over the rows of all replicas
+          adam.minimize(mean);                 // backward, sum of gradients, update
           return mean;
         },
         batch);

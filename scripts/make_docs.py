@@ -25,8 +25,18 @@ from docs_site.highlight import highlight
 from docs_site.markdown import Markdown, anchor, plain
 from docs_site.template import page_html
 
+COLUMNS = 88  # of code that a page shows whole
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 INDEX = "docs/README.md"
+
+
+def comments_above(code):
+    """Returns code in which comments behind lines that a page would cut are above them."""
+    out = []
+    for line in code.split("\n"):
+        match = re.match(r"(\s*)(\S.*?)\s*(// .*)$", line) if len(line) > COLUMNS else None
+        out += [match.group(1) + match.group(3), match.group(1) + match.group(2)] if match else [line]
+    return "\n".join(out)
 
 
 class Page:
@@ -45,7 +55,7 @@ class Site:
         self.names = collections.defaultdict(set)  # name of the interface to addresses
         self.sources = {}    # path of the repository to the address of its text
         self.images = {}     # path of the repository to its address
-        self.search = []
+        self.search = {}     # title and place to a row of the index of the search
         self.faults = []
 
     # What there is.
@@ -55,17 +65,20 @@ class Site:
         self.by_source[page.source] = page
 
     def find_guides(self):
-        """Adds the pages that docs/README.md links, in its order and under its headings."""
+        """Adds the pages that docs/README.md links below its headings, in its order."""
         self.add(Page(INDEX, "index.html", "Documentation", ""))
         section = ""
         for line in (ROOT / INDEX).read_text().splitlines():
             if line.startswith("## "):
                 section = line[3:].strip()
+            if not section:
+                continue
             for title, target in re.findall(r"\[([^\]]+)\]\(([^)#\s]+\.md)\)", line):
                 path = posixpath.normpath(posixpath.join("docs", target))
                 if path in self.by_source or not (ROOT / path).exists():
                     continue
                 name = path.removeprefix("docs/").removesuffix(".md").lower().replace("/", "_")
+                name = "examples" if path == "examples/README.md" else name
                 self.add(Page(path, name + ".html", plain(title[0].upper() + title[1:]), section))
         for file in sorted((ROOT / "docs").glob("**/*.md")):
             path = str(file.relative_to(ROOT))
@@ -107,6 +120,16 @@ class Site:
                     self.names["::".join(parts[i:])].add((entry.kind == "function", len(parts), page.address, place))
         for member in entry.members:
             self.name_entry(member, page, used)
+
+    def find_by(self, title, where, address, text, kind):
+        """Adds a row to the index of the search (docs/site/search.js); names of the reference have one row each."""
+        text = re.sub(r"\s+", " ", text).strip()
+        key = (title, kind) if kind in ("class", "function", "member") else address
+        if key in self.search:
+            row = self.search[key]
+            row[3] = f"{row[3]} {text}".strip() if text not in row[3] else row[3]
+        else:
+            self.search[key] = [title, where, address, text, kind]
 
     # Links.
 
@@ -153,7 +176,8 @@ class Site:
         return (self.relative(page, address) if address != page.address else "") + f"#{place}"
 
     def picture(self, page, target, alt):
-        """Returns a picture. A drawing is a part of the page, so that it follows its colours; others are copied to the site."""
+        """Returns a picture. A drawing is a part of the page, so that it follows its colours; others are copied to the site.
+        Where there is NAME_dark.png beside NAME.png, dark pages show that."""
         path = posixpath.normpath(posixpath.join(posixpath.dirname(page.source), target))
         if not (ROOT / path).is_file() or path.startswith(("..", "/")):
             self.faults.append(f"{page.source}: the picture {target} must be a file of the repository")
@@ -161,8 +185,12 @@ class Site:
         if path.endswith(".svg"):
             shown = re.sub(r"^<\?xml[^>]*>\s*", "", (ROOT / path).read_text())
         else:
-            address = self.images.setdefault(path, "images/" + path.replace("/", "_"))
-            shown = f'<img src="{self.relative(page, address)}" alt="{html.escape(alt)}">'
+            shown = ""
+            stem, _, ending = path.rpartition(".")
+            for name, colours in ((path, "light"), (f"{stem}_dark.{ending}", "dark")):
+                if (ROOT / name).is_file():
+                    address = self.images.setdefault(name, "images/" + name.replace("/", "_"))
+                    shown += f'<img class="{colours}" src="{self.relative(page, address)}" alt="{html.escape(alt)}">'
         return f'<figure tabindex="0">{shown}<figcaption>{html.escape(alt)}</figcaption></figure>'
 
     def markdown(self, page, **options):
@@ -176,9 +204,11 @@ class Site:
             markdown = self.markdown(page)
             page.body = markdown.render((ROOT / page.source).read_text())
             page.headings = markdown.headings
+            kind = "contributor" if page.section in ("", "For contributors") or page.source == "CHANGELOG.md" else "section"
+            kind = "command" if page.source == "docs/command_reference.md" else kind
             for level, place, title, text in markdown.headings:
-                words = re.sub(r"\s+", " ", " ".join(text))
-                self.search.append([title, page.title if level > 1 else page.section, f"{page.address}#{place}", words[:1500], 1 if level == 1 else 2])
+                self.find_by(title, page.title if level > 1 else page.section, f"{page.address}#{place}", " ".join(text),
+                             "page" if level == 1 and kind != "contributor" else kind)
 
     def render_reference(self):
         folders = collections.defaultdict(list)
@@ -222,12 +252,13 @@ class Site:
             out.append(self.prose(page, header.doc))
         for entry in header.entries:
             out.append(self.entry_html(page, entry, 2))
-        self.search.append([page.title, "API reference", page.address, re.sub(r"\s+", " ", plain(header.doc))[:600], 3])
+        self.find_by(page.title, "API reference", page.address, plain(header.doc), "header")
         return "\n".join(out)
 
     def prose(self, page, doc):
         doc = re.sub(r"^```$", "```cpp", doc, flags=re.M)
         doc = re.sub(r"(```cpp\n(?:(?!```).*\n)*)```cpp", r"\1```", doc)  # the closing one
+        doc = re.sub(r"^```cpp\n.*?^```$|(?:^    [^\n]*\n?)+", lambda match: comments_above(match.group()), doc, flags=re.M | re.S)
         markdown = self.markdown(page)
         return re.sub(r'<code class="(?:text|sh)">(.*?)</code></pre>',
                       lambda match: f'<code class="cpp">{highlight(html.unescape(re.sub("<[^>]*>", "", match.group(1))), "cpp")}</code></pre>',
@@ -237,7 +268,8 @@ class Site:
         scope = entry.scope.removeprefix("lockstep").removeprefix("::")
         whole = f"{scope}::{entry.name}" if scope else entry.name
         parent = f"lockstep::{scope}" if scope else "lockstep"
-        self.search.append([whole, page.source, f"{page.address}#{entry.ids[0]}", re.sub(r"\s+", " ", plain(entry.doc))[:400], 0 if entry.kind == "class" else 2])
+        kind = entry.kind if entry.kind == "class" else "function" if level == 2 else "member"
+        self.find_by(whole, page.source, f"{page.address}#{entry.ids[0]}", plain(entry.doc), kind)
         shown = "".join(f'<div class="code signature" id="{place}"><pre tabindex="0"><code class="cpp">{highlight(text, "cpp")}</code></pre>'
                         f'<a class="anchor" href="#{place}" aria-label="link to {html.escape(name)}">#</a></div>'
                         for (name, text), place in zip(entry.declarations, entry.ids))
@@ -280,7 +312,7 @@ class Site:
         for path, address in self.images.items():
             (self.output / address).parent.mkdir(exist_ok=True)
             shutil.copy(ROOT / path, self.output / address)
-        (self.output / "search_index.js").write_text("const SEARCH_INDEX = " + json.dumps(self.search, ensure_ascii=False, separators=(",", ":")) + ";\n")
+        (self.output / "search_index.js").write_text("const SEARCH_INDEX = " + json.dumps(list(self.search.values()), ensure_ascii=False, separators=(",", ":")) + ";\n")
         order = [page for page in self.pages if page.section != "Sources"]
         for page in self.pages:
             at = order.index(page) if page in order else -1

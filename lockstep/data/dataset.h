@@ -43,8 +43,10 @@ NodePtr node_of(const Dataset<T>& dataset) {
 template <class T>
 class Dataset {
  public:
+  /// The type of an element.
   using value_type = T;
 
+  /// The dataset of a node (`node.h`); programs begin with a source, such as `from_tensor_slices`.
   explicit Dataset(NodePtr node) : node_(std::move(node)) {}
 
   /// Starts an iteration. Each call starts another epoch, with another random order. Epochs are those of the sources: a
@@ -55,6 +57,7 @@ class Dataset {
   Iterator<T> iterator_of_epoch(uint64_t epoch) const {
     return Iterator<T>(detail::ElementIterator(node_, Iteration{.epoch = epoch}));
   }
+  /// For range-based loops. Each loop is an epoch: a shuffled dataset has another order in the next one.
   InputIterator<T> begin() const { return InputIterator<T>(iterator()); }
   std::default_sentinel_t end() const { return {}; }
 

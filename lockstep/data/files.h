@@ -20,7 +20,8 @@
 ///
 /// ```
 /// auto train = data::tfrecords(data::list_files("train-*.tfrecord"))
-///                  .map(data::parse_example({{"image", data::Raw{torch::kUInt8, {28, 28}}}, {"label", ...}}))
+///                  .map(data::parse_example({{"image", data::Raw{torch::kUInt8, {28, 28}}},
+///                                            {"label", data::FixedLen{torch::kLong}}}))
 ///                  .shuffle(10'000)
 ///                  .batch(256);
 /// ```

@@ -76,7 +76,7 @@ Dataset<T> from_vector(const std::vector<T>& values) {
 ///
 /// ```
 /// auto squares = data::from_generator([] {
-///   return [i = int64_t{0}]() mutable { return i < 10 ? std::optional(i * i++) : std::nullopt; };
+///   return [i = int64_t{-1}]() mutable { return ++i < 10 ? std::optional(i * i) : std::nullopt; };
 /// });
 /// ```
 template <class Start>

@@ -38,6 +38,7 @@ class ContextGuard;
 /// made meanwhile are distributed. Scopes of one strategy nest; they end in reverse order.
 class LOCKSTEP_API Scope {
  public:
+  /// As `strategy.scope()`.
   explicit Scope(const Strategy& strategy);
   ~Scope();
   Scope(const Scope&) = delete;
@@ -217,6 +218,7 @@ class LOCKSTEP_API Strategy : public DocumentedNames<Strategy> {
   /// The class of the strategy, for example "MirroredStrategy".
   const char* type_name() const;
 
+  /// Whether both are handles of the same strategy.
   bool operator==(const Strategy& other) const { return impl_ == other.impl_; }
 
  private:

@@ -15,6 +15,7 @@
 
 namespace lockstep {
 
+/// When checkpoints are saved, and which are kept.
 struct CheckpointOptions {
   /// How many of the checkpoints written last are kept; 0: all.
   int keep = 3;

@@ -18,17 +18,22 @@ STRING = r'"(?:\\.|[^"\\\n])*"'
 NUMBER = r"(?<![\w.])(?:0x[0-9a-fA-F']+|\d[\d']*(?:\.\d+)?(?:e[+-]?\d+)?)[uUlLfF]*(?![\w])"
 
 
-def pattern(comment, words, strings=STRING, extra=r"(?!)"):
-    word = r"(?<![\w./$-])(?:" + "|".join(words.split()) + r")\b" if words else r"(?!)"
-    return re.compile(f"(?P<c>{comment})|(?P<s>{strings})|(?P<p>{extra})|(?P<k>{word})|(?P<n>{NUMBER})", re.M)
+# A word of a shell counts where a command begins, and a number where it is a word or a value.
+BEGIN = r"(?:^|(?<=[;&|({] )|(?<=\$ )|(?<=\bdo )|(?<=\bthen )|(?<=\belse ))[ ]*"
+VALUE = r"(?:(?<=[\s=])|^)-?\d+(?:\.\d+)?(?=[\s;)]|$)"
+
+
+def pattern(comment, words, strings=STRING, extra=r"(?!)", begin=r"(?<![\w./$-])", number=NUMBER):
+    word = begin + r"(?:" + "|".join(words.split()) + r")\b" if words else r"(?!)"
+    return re.compile(f"(?P<c>{comment})|(?P<s>{strings})|(?P<p>{extra})|(?P<k>{word})|(?P<n>{number})", re.M)
 
 
 LANGUAGES = {
     "cpp": pattern(r"//[^\n]*|/\*(?:.|\n)*?\*/", CPP, STRING + r"|(?<![\w])'(?:\\.|[^'\\\n])'", r"^[ ]*#[ ]*\w+(?: [<\"][^\n>\"]*[>\"])?"),
     "python": pattern(r"#[^\n]*", PYTHON, r'"""(?:.|\n)*?"""|' + STRING + r"|'(?:\\.|[^'\\\n])*'"),
-    "sh": pattern(r"(?:(?<=\s)|^)#[^\n]*", SHELL, STRING + r"|'[^'\n]*'", r"^\$ "),
+    "sh": pattern(r"(?:(?<=\s)|^)#[^\n]*", SHELL, STRING + r"|'[^'\n]*'", r"^\$ ", BEGIN, VALUE),
     "cmake": pattern(r"#[^\n]*", CMAKE),
-    "yaml": pattern(r"(?:(?<=\s)|^)#[^\n]*", "true false null", STRING + r"|'[^'\n]*'", r"^[ -]*[\w.-]+(?=:)"),
+    "yaml": pattern(r"(?:(?<=\s)|^)#[^\n]*", "true false null", STRING + r"|'[^'\n]*'", r"^[ -]*[\w.-]+(?=:)", number=VALUE),
     "toml": pattern(r"#[^\n]*", "true false", STRING, r"^\[+[^\]\n]*\]+"),
     "json": pattern(r"(?!)", "true false null"),
 }

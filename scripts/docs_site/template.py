@@ -54,6 +54,7 @@ def page_html(site, page, before, after):
 <title>{html.escape(page.title)} – lockstep</title>
 <link rel="icon" href="data:,">
 <link rel="stylesheet" href="{top}style.css">
+<script src="{top}search.js"></script>
 <script src="{top}site.js"></script>
 <script defer src="{top}search_index.js"></script>
 </head>

@@ -90,6 +90,16 @@ class DocsAlone : public ::testing::Test {
     }
     writer.close();
   }
+  /// The 60000 images of MNIST's training files, all black, and the label 0. Returns the folder.
+  static std::string write_mnist(const std::string& folder) {
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder + "/train-images-idx3-ubyte")
+        << std::string("\0\0\x08\x03\0\0\xea\x60\0\0\0\x1c\0\0\0\x1c", 16);
+    std::ofstream(folder + "/train-labels-idx1-ubyte") << std::string("\0\0\x08\x01\0\0\xea\x60", 8);
+    std::filesystem::resize_file(folder + "/train-images-idx3-ubyte", 16 + 60'000 * 28 * 28);
+    std::filesystem::resize_file(folder + "/train-labels-idx1-ubyte", 8 + 60'000);
+    return folder;
+  }
   /// Two classes with two pictures each.
   static void write_image_folder(const std::string& folder) {
     const data::Bytes picture = data::encode_png(torch::full({240, 256, 3}, 9, torch::kUInt8));

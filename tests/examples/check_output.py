@@ -2,13 +2,15 @@
 """Runs the commands of a file of examples/expected and compares what they print.
 
     check_output.py EXPECTED.txt BIN        runs its commands, with the programs in the folder BIN for build/release/bin
+    check_output.py --command EXPECTED.txt BIN   prints its only command
+    check_output.py --output EXPECTED.txt FILE   compares what its only command has printed to FILE
     check_output.py --readme README.md EXPECTED.txt...     each file is a code block of README.md
     check_output.py --self-test
 
 A file has commands, each behind "$ " and followed by what it prints on standard output:
 
     # numbers to 0.1            how far decimal numbers may be from the expected ones: 0.1 of their value, or of 0.001
-    # lines in any order        for workers that print at once
+    # lines in any order        for workers that print at once; with a line "..." there may be others
     # skip: TEXT                the test is skipped where a command prints TEXT
     $ build/release/bin/several_workers
     worker 0 of 1 has read 10000 of 10000 rows
@@ -86,12 +88,12 @@ def first_difference(expected, lines, tolerance, any_order=False):
     """Returns a text that names the first line that does not fit, or nothing."""
     if any_order:
         left = list(lines)
-        for wanted in expected:
+        for wanted in (line for line in expected if line != "..."):
             found = next((line for line in left if fits(wanted, line, tolerance)), None)
             if found is None:
                 return f"expected `{wanted}` in any line"
             left.remove(found)
-        return f"did not expect `{left[0]}`" if left else None
+        return f"did not expect `{left[0]}`" if left and "..." not in expected else None
     at = 0
     segments = [[]]
     for wanted in expected:
@@ -159,6 +161,15 @@ def check(file, programs):
     return 0
 
 
+def check_printed(file, printed):
+    """Compares what the only command of a file has printed."""
+    expected = Expected(file.read_text())
+    problem = first_difference(expected.commands[0][1], printed.read_text().splitlines(), expected.tolerance, expected.any_order)
+    if problem:
+        print(f"{file.name}: {problem}\n---- its output\n{printed.read_text()}")
+    return 1 if problem else 0
+
+
 def check_readme(readme, files):
     """Each file, without its comments and marks, is a code block of the README."""
     text = readme.read_text()
@@ -191,6 +202,8 @@ def self_test():
         (True, ["a", "b"], ["b", "a"], True),
         (False, ["a", "a"], ["b", "a"], True),
         (False, ["a"], ["a", "a"], True),
+        (True, ["a", "..."], ["b", "a"], True),
+        (False, ["a", "c", "..."], ["b", "a"], True),
         (False, ["a"], ["a", "b"], False),
         (False, ["a", "b"], ["a"], False),
         (True, ["a", "..."], ["a", "b"], False),
@@ -218,6 +231,12 @@ def main():
         return self_test()
     if len(arguments) > 2 and arguments[0] == "--readme":
         return check_readme(pathlib.Path(arguments[1]), [pathlib.Path(file) for file in arguments[2:]])
+    if len(arguments) == 3 and arguments[0] == "--command":
+        (command, _, _), = Expected(pathlib.Path(arguments[1]).read_text()).commands
+        print(command.replace("build/release/bin/", os.path.abspath(arguments[2]) + "/"))
+        return 0
+    if len(arguments) == 3 and arguments[0] == "--output":
+        return check_printed(pathlib.Path(arguments[1]), pathlib.Path(arguments[2]))
     if len(arguments) != 2:
         print(__doc__)
         return 2

@@ -15,6 +15,8 @@ calls() {
     }
     FNR == 1 { fence = 0 }
     /^ *```/ { shell = /```(sh|bash|console)/; fence = !fence; next }
+    (fence && shell) && /\\$/ { begun = begun substr($0, 1, length($0) - 1); next }
+    begun != "" { $0 = begun $0; begun = "" }
     (fence && shell) || (!fence && /^    /) {
       if ($0 ~ /^ *([a-z0-9]*\$ )?([A-Z_]+=[^ ]+ )*([a-z\/.]*\/)?lockstep [a-z-]/) { gsub(/\\\|/, "|"); tell($0) }
       next

@@ -32,9 +32,11 @@ struct BFloat16 {};
 /// PowerSGD (Vogels et al., 2019): a gradient of at least two dimensions, as a matrix of size(0) rows, is sent as two
 /// factors of `rank` columns. Others, and matrices that would not become smaller, are sent as they are.
 struct PowerSGD {
+  /// The number of columns of a factor.
   int64_t rank = 1;
   /// How many gradients of a parameter are sent as they are before the first one is compressed.
   int64_t start_step = 10;
+  /// Whether what was not sent is added to the next gradient.
   bool error_feedback = true;
   /// Of the first factor; the same on all workers.
   uint64_t seed = 0;
@@ -42,7 +44,9 @@ struct PowerSGD {
 
 /// The `fraction` of a gradient's elements with the largest absolute values, at least one, is sent with their indices.
 struct TopK {
+  /// The part of the elements that is sent.
   double fraction = 0.01;
+  /// Whether what was not sent is added to the next gradient.
   bool error_feedback = true;
 };
 

@@ -116,6 +116,7 @@ struct ContainedModule<M> {
 template <class M>
 class Module {
  public:
+  /// The class of the replicas: `NetImpl` of a holder `Net`, else `M` itself.
   using Impl = typename detail::ContainedModule<M>::type;
 
   explicit Module(const detail::ModuleReplicas::Factory& factory)
@@ -123,6 +124,7 @@ class Module {
     for (const auto& module : replicas_->all()) impls_.push_back(dynamic_cast<Impl*>(module.get()));
   }
 
+  /// Inside of `run` the module of this replica, elsewhere that of the first local one.
   Impl* operator->() const { return impls_[replicas_->here()]; }
   Impl& operator*() const { return *operator->(); }
 
@@ -133,6 +135,7 @@ class Module {
 
   /// The module of one local replica.
   Impl& replica(int index) const { return *impls_.at(index); }
+  /// The number of local replicas.
   int num_replicas() const { return static_cast<int>(impls_.size()); }
 
   /// Sets the mode of all replicas.

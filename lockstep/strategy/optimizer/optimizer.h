@@ -44,6 +44,7 @@ inline constexpr bool kElementwise<torch::optim::Adagrad> = true;
 
 /// How an optimizer treats the gradients of replicas.
 struct GradientOptions {
+  /// Whether gradients of replicas are summed or averaged.
   Gradients gradients = Gradients::Sum;
   /// What is sent between workers in place of gradients: `compression::Float16{}`, `compression::PowerSGD{.rank = 2}`.
   GradientCompression compression = compression::None{};
@@ -111,6 +112,7 @@ class Optimizer {
     const comm::CallSiteScope site(where);
     return core_->clip_gradients(max_norm);
   }
+  /// Drops the gradients of this replica.
   void zero_grad() const { core_->zero_grad(); }
 
   /// LibTorch's optimizer whose options (learning rate, ...) hold for all replicas; change them outside of `run`,

@@ -25,10 +25,10 @@ enum class LossReduction {
 /// A loss and how it is divided, so that the sum over replicas is the loss of one device with the whole batch.
 ///
 ///     Trainer trainer(strategy, model, adam, losses::cross_entropy());
-///     Trainer trainer(strategy, model, adam, [](torch::Tensor output, torch::Tensor target) {
+///     Trainer other(strategy, model, adam, [](torch::Tensor output, torch::Tensor target) {
 ///       return torch::nll_loss(output, target, {}, torch::Reduction::None);
 ///     });
-///     Trainer trainer(strategy, model, adam, Loss(mean_of_pairs, LossReduction::Mean));
+///     Trainer pairs(strategy, model, adam, Loss(mean_of_pairs, LossReduction::Mean));
 ///
 /// A cheap value.
 class LOCKSTEP_API Loss {

@@ -13,9 +13,8 @@ namespace lockstep::callbacks {
 /// report` read it.
 ///
 ///     run.json            how the program was called, on which strategy, with which versions; how it ended
-///     metrics.jsonl       a line for each epoch: the logs, those included that earlier callbacks have added; a log
-///     with
-///                         the name of another member ("step") is "log_step"
+///     metrics.jsonl       a line for each epoch: the logs, those included that earlier callbacks have added; a
+///                         log with the name of another member ("step") is "log_step"
 ///     steps.jsonl         a line for about each second: step, examples, loss, learning rate, and for each replica the
 ///                         seconds of each part of the steps and the memory
 ///     collectives.jsonl   the last collectives, at the end; `lockstep doctor` reads it

@@ -62,6 +62,7 @@ class LOCKSTEP_API Trainer {
   /// worker they are in the order of the dataset. Workers read different rows: there they are in the order of the
   /// batches and, in each of them, of the replicas.
   at::Tensor predict(const TrainerInput& data);
+  /// As `predict`, with all outputs of the model.
   Outputs predict_all(const TrainerInput& data);
 
   /// Ends `fit` after the present step; called by callbacks, on all workers. With `save` false the state is neither
@@ -80,6 +81,7 @@ class LOCKSTEP_API Trainer {
   /// What this worker's replicas got for the last update: `[micro-batch][replica]`.
   const std::vector<std::vector<Batch>>& last_batches() const;
 
+  /// The strategy that it was made with.
   const Strategy& strategy() const;
   /// Whether this worker prints and writes files.
   bool is_chief() const;
@@ -95,6 +97,7 @@ class LOCKSTEP_API Trainer {
   /// Multiplies the rates of all optimizers, those of schedules included, from the next update on. Rates that are set
   /// on an optimizer itself are overwritten then.
   void multiply_lr(double factor);
+  /// What the rates are multiplied by now.
   double lr_factor() const;
   /// How much the loss is scaled, and how many updates were left out because of it; 1 and 0 without a loss scaler.
   double loss_scale() const;
