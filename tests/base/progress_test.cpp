@@ -388,5 +388,24 @@ TEST_F(ProgressTerminal, CtrlCLeavesACleanLine) {
   }
 }
 
+TEST(ProgressChild, DISABLED_PrintsUntilItIsEnded) {
+  const Display display;
+  const Task task("epoch 1/2", {.unit = "steps", .total = 10, .kind = Kind::Loop});
+  for (int i = 0; i < 10'000; ++i) print_line("a line that nobody reads");
+  std::this_thread::sleep_for(60s);
+}
+
+TEST_F(ProgressTerminal, CtrlCEndsAProcessWhoseTerminalIsNotRead) {
+  Terminal terminal(60);
+  terminal.hold();
+  tests::ChildProcess child({tests::this_program(), "--gtest_also_run_disabled_tests",
+                             "--gtest_filter=ProgressChild.DISABLED_PrintsUntilItIsEnded"},
+                            terminal.path());
+  std::this_thread::sleep_for(1s);
+  child.send_signal(SIGINT);
+  EXPECT_TRUE(child.wait_until(std::chrono::steady_clock::now() + 10s));
+  EXPECT_EQ(child.outcome(), "signal " + std::to_string(SIGINT));
+}
+
 }  // namespace
 }  // namespace lockstep::progress
