@@ -1,5 +1,7 @@
 #include "lockstep/strategy/worker_trace.h"
 
+#include <chrono>
+
 #include "lockstep/base/env.h"
 #include "lockstep/base/trace/trace_writer.h"
 #include "lockstep/comm/job/clock_offset.h"
@@ -10,7 +12,10 @@ namespace {
 
 void identify_for_trace(const Workers* workers) {
   if (workers == nullptr) return;
-  trace::set_trace_worker({.index = workers->index(), .clock_offset = comm::clock_offset(workers->job())});
+  trace::set_trace_worker({.index = workers->index(),
+                           .clock_offset = comm::clock_offset(workers->job()),
+                           .num_workers = workers->count(),
+                           .job = workers->job().get(kTraceJobKey, std::chrono::seconds(30))});
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/trace/trace_writer.h"
 #include "lockstep/cluster/cluster_resolver.h"
 #include "lockstep/cluster/multi_worker.h"
 #include "lockstep/comm/diagnostics/dump.h"
@@ -66,6 +67,7 @@ std::shared_ptr<comm::Job> join_job(const comm::JobOptions& options, int& number
     current.job.reset();
     current.monitor.reset();
     current.job = comm::join_job(options);
+    if (options.worker == 0) current.job->set(kTraceJobKey, trace::new_trace_job());
     current.addresses = options.addresses;
     current.worker = options.worker;
     current.num_strategies = 0;

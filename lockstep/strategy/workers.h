@@ -26,6 +26,9 @@ namespace detail {
 /// Internal: the secret of the job that the environment gives; empty: there is none.
 LOCKSTEP_API std::string job_token();
 
+/// Internal: where worker 0 keeps what all workers of the job write to their traces (TraceWorker::job).
+constexpr const char* kTraceJobKey = "trace/job";
+
 /// Internal: the workers of a cluster, as seen by a strategy of this process.
 ///
 /// All strategies of a process share one job. The first strategy joins it; after a failure, the next strategy joins a

@@ -2,8 +2,12 @@
 
 #include <chrono>
 #include <csignal>
+#include <fcntl.h>
+#include <future>
 #include <string>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -81,6 +85,14 @@ TEST(ProgressLine, TellsTimesAndSizes) {
   EXPECT_EQ(count_text(12'000, 0, "bytes"), "12.0 kB");
   EXPECT_EQ(rate_text(210e6, "bytes"), "210 MB/s");
   EXPECT_EQ(rate_text(0.5, "steps"), "0.5 steps/s");
+}
+
+TEST(ProgressLine, PlainLinesHaveNoBar) {
+  LineParts parts = epoch_parts();
+  parts.notes = "saving step 1200 34 %";
+  EXPECT_EQ(plain_line_of(parts), "epoch 3/10: 100/400 steps, 25 steps/s, loss 0.1235, 0:12 left");
+  EXPECT_EQ(plain_line_of({.text = "epoch 1/2", .unit = "steps", .done = 9, .rate = 3, .seconds = 61}),
+            "epoch 1/2: 9 steps, 3 steps/s, 1:01");
 }
 
 /// A terminal with known settings as standard error.
@@ -175,6 +187,108 @@ TEST_F(ProgressTerminal, ShowsLongTasksInFrontOfLoops) {
   EXPECT_TRUE(terminal_.shows("epoch 1/2 [", begin));
 }
 
+void check_narrower(const Terminal& terminal, bool has_line) {
+  const ErrorOutputTo error_output(terminal.descriptor());
+  const EnvironmentValue tmux("TMUX", nullptr);
+  const EnvironmentValue xterm("XTERM_VERSION", nullptr);
+  {
+    const Display display;
+    const Task task("epoch 1/2", {.unit = "steps", .total = 10, .done = 5, .kind = Kind::Loop});
+    EXPECT_TRUE(terminal.shows("["));
+    std::this_thread::sleep_for(150ms);
+    terminal.resize(30);
+    if (has_line) print_line("a line");
+    std::this_thread::sleep_for(250ms);
+    // The last bar that was drawn for 80 columns takes two rows now.
+    const std::string output = terminal.output();
+    const size_t up = output.find("\r\033[1A");
+    ASSERT_NE(up, std::string::npos);
+    tests::ShownRows narrow(30);
+    narrow.feed(output.substr(output.rfind('\r', up - 1)));
+    const auto bar = HasSubstr("epoch 1/2");
+    if (has_line) {
+      EXPECT_THAT(narrow.rows(), ElementsAre("a line", bar));
+    } else {
+      EXPECT_THAT(narrow.rows(), ElementsAre(bar));
+    }
+  }
+}
+
+TEST_F(ProgressTerminal, ANarrowerTerminalClearsAllRowsOfTheBar) { check_narrower(terminal_, false); }
+
+TEST_F(ProgressTerminal, ALineClearsAllRowsOfTheBar) { check_narrower(terminal_, true); }
+
+TEST_F(ProgressTerminal, NobodyWaitsForATerminalThatIsNotRead) {
+  const ErrorOutputTo output(terminal_.descriptor());
+  constexpr int kLines = 2000;
+  {
+    const Display display;
+    Task loop("epoch 1/2", {.unit = "steps", .total = 10, .kind = Kind::Loop});
+    EXPECT_TRUE(terminal_.shows("epoch 1/2 ["));
+    terminal_.hold();
+    auto training = std::async(std::launch::async, [] {
+      for (int i = 0; i < kLines; ++i) {
+        const Task task("a task");
+        print_line(std::string(90, '.') + " line " + std::to_string(i));
+      }
+    });
+    EXPECT_EQ(training.wait_for(10s), std::future_status::ready);
+    std::this_thread::sleep_for(300ms);
+    terminal_.hold(false);
+    EXPECT_TRUE(terminal_.shows("line " + std::to_string(kLines - 1) + "\r\n"));
+    const size_t begin = terminal_.output().size();
+    EXPECT_TRUE(terminal_.shows("epoch 1/2 [", begin));
+  }
+  const std::string all = terminal_.output();
+  size_t at = 0;
+  for (int i = 0; i < kLines && at != std::string::npos; ++i) {
+    at = all.find(". line " + std::to_string(i) + "\r\n", at);
+    EXPECT_NE(at, std::string::npos) << i;
+  }
+}
+
+TEST_F(ProgressTerminal, TheEndOfADisplayDoesNotWaitForLong) {
+  const ErrorOutputTo output(terminal_.descriptor());
+  terminal_.hold();
+  auto training = std::async(std::launch::async, [] {
+    const Display display;
+    for (int i = 0; i < 1000; ++i) print_line(std::string(90, '.') + " line " + std::to_string(i));
+  });
+  EXPECT_EQ(training.wait_for(10s), std::future_status::ready);
+  terminal_.hold(false);
+  training.wait();
+  print_line("the last line");
+  EXPECT_TRUE(terminal_.shows(" line 999\r\nthe last line\r\n"));
+}
+
+TEST(ProgressChild, DISABLED_GoesToTheBackground) {
+  ASSERT_GT(::setsid(), 0);
+  const int terminal = ::open(::ttyname(STDERR_FILENO), O_RDWR);
+  const Display display;
+  const Task task("epoch 1/2", {.unit = "steps", .total = 10, .kind = Kind::Loop});
+  std::this_thread::sleep_for(300ms);
+  const pid_t other = ::fork();
+  if (other == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  ASSERT_EQ(::setpgid(other, other), 0);
+  ASSERT_EQ(::tcsetpgrp(terminal, other), 0);
+  print_line("a line of a job in the background");
+  ::kill(other, SIGKILL);
+  ::waitpid(other, nullptr, 0);
+}
+
+TEST_F(ProgressTerminal, InTheBackgroundTheLastLineIsTheShells) {
+  tests::ChildProcess child({tests::this_program(), "--gtest_also_run_disabled_tests",
+                             "--gtest_filter=ProgressChild.DISABLED_GoesToTheBackground"},
+                            terminal_.path());
+  ASSERT_TRUE(terminal_.shows("epoch 1/2 ["));
+  ASSERT_TRUE(terminal_.shows("a line of a job in the background"));
+  ASSERT_TRUE(child.wait_until(std::chrono::steady_clock::now() + 20s));
+  EXPECT_THAT(terminal_.output(), Not(HasSubstr("\r\033[Ka line of a job")));
+}
+
 TEST_F(ProgressTerminal, TermDumbHasPlainLines) {
   const EnvironmentValue dumb("TERM", "dumb");
   const ErrorOutputTo output(terminal_.descriptor());
@@ -202,6 +316,21 @@ TEST(Progress, PlainLinesWithoutATerminal) {
     std::this_thread::sleep_for(1300ms);
   }
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "reading ...\nreading: 7 records, 1 s\n");
+}
+
+TEST(Progress, ALoopHasALineFromTimeToTimeWithoutATerminal) {
+  testing::internal::CaptureStderr();
+  {
+    const Display display;
+    Task loop("epoch 1/2",
+              {.unit = "steps", .total = 1000, .kind = Kind::Loop, .value_name = "loss", .line_every = 700ms});
+    while (!loop.wants_value()) std::this_thread::sleep_for(1ms);
+    loop.set_value(0.25);
+    loop.set(35);
+    std::this_thread::sleep_for(1000ms);
+  }
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::MatchesRegex("epoch 1/2: 35/1000 steps, [0-9.]+ steps/s, loss 0.25, 0:[0-9]+ left\n"));
 }
 
 TEST(Progress, PrintsNothingWithoutADisplay) {
@@ -257,6 +386,25 @@ TEST_F(ProgressTerminal, CtrlCLeavesACleanLine) {
     std::this_thread::sleep_for(50ms);
     EXPECT_EQ(terminal.screen(60).rows().back(), "");
   }
+}
+
+TEST(ProgressChild, DISABLED_PrintsUntilItIsEnded) {
+  const Display display;
+  const Task task("epoch 1/2", {.unit = "steps", .total = 10, .kind = Kind::Loop});
+  for (int i = 0; i < 10'000; ++i) print_line("a line that nobody reads");
+  std::this_thread::sleep_for(60s);
+}
+
+TEST_F(ProgressTerminal, CtrlCEndsAProcessWhoseTerminalIsNotRead) {
+  Terminal terminal(60);
+  terminal.hold();
+  tests::ChildProcess child({tests::this_program(), "--gtest_also_run_disabled_tests",
+                             "--gtest_filter=ProgressChild.DISABLED_PrintsUntilItIsEnded"},
+                            terminal.path());
+  std::this_thread::sleep_for(1s);
+  child.send_signal(SIGINT);
+  EXPECT_TRUE(child.wait_until(std::chrono::steady_clock::now() + 10s));
+  EXPECT_EQ(child.outcome(), "signal " + std::to_string(SIGINT));
 }
 
 }  // namespace

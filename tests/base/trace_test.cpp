@@ -1,11 +1,15 @@
 #include "lockstep/base/trace/trace.h"
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <string>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -16,15 +20,20 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
 #include "lockstep/base/trace/trace_file.h"
+#include "lockstep/base/trace/trace_lane.h"
 #include "lockstep/base/trace/trace_thread.h"
 #include "lockstep/base/trace/trace_writer.h"
+#include "lockstep/base/trace/worker_file.h"
 #include "tests/support/test_folder.h"
 
 namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
+using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using trace::Phase;
 using trace::PhaseTimes;
@@ -254,7 +263,7 @@ TEST_F(TraceTest, ReadsTheVariable) {
 TEST_F(TraceTest, LinesDoNotCrossPages) {
   const std::string path = folder_ / "file.json";
   {
-    trace::detail::TraceFile file(path);
+    trace::detail::TraceFile file(path, ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
     for (int i = 0; i < 500; ++i)
       file.add("{\"number\":" + std::to_string(i) + ",\"text\":\"" + std::string(i % 97, 'x') + "\"}");
     EXPECT_TRUE(file.close());
@@ -267,6 +276,147 @@ TEST_F(TraceTest, LinesDoNotCrossPages) {
     EXPECT_THAT(all.substr(begin, 40), HasSubstr("\"number\":" + std::to_string(found++) + ","));
   }
   EXPECT_EQ(found, 500);
+}
+
+/// What is logged while it lives.
+class Logged {
+ public:
+  Logged() {
+    log::set_sink([this](log::Level, std::string_view line) {
+      const std::lock_guard lock(mutex_);
+      lines_.emplace_back(line);
+    });
+  }
+  ~Logged() { log::set_sink({}); }
+  Logged(const Logged&) = delete;
+  Logged& operator=(const Logged&) = delete;
+
+  std::vector<std::string> lines() const {
+    const std::lock_guard lock(mutex_);
+    return lines_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::string> lines_;
+};
+
+TEST_F(TraceTest, OldTracesGetNumbers) {
+  const Logged log;
+  for (int i = 0; i < 3; ++i) {
+    const auto own = trace::detail::make_worker_file(folder_.path(), 0);
+    own->add("{\"number\":" + std::to_string(i) + "}");
+    ASSERT_TRUE(own->close());
+  }
+  EXPECT_THAT(folder_.names(),
+              ElementsAre("trace_worker0.json", "trace_worker0.json.before-1", "trace_worker0.json.before-2"));
+  EXPECT_THAT(log.lines(), ElementsAre(HasSubstr("to=" + file() + ".before-1"), HasSubstr(".before-2")));
+  std::ifstream in(file() + ".before-2");
+  EXPECT_THAT(std::string((std::istreambuf_iterator<char>(in)), {}), HasSubstr("\"number\":1}"));
+}
+
+TEST_F(TraceTest, AFileThatIsWrittenKeepsItsName) {
+  const Logged log;
+  const auto first = trace::detail::make_worker_file(folder_.path(), 0);
+  const auto second = trace::detail::make_worker_file(folder_.path(), 0);
+  first->flush();
+  const auto third = trace::detail::make_worker_file(folder_.path(), 0);
+  const std::string own = "trace_worker0-" + std::to_string(::getpid());
+  EXPECT_EQ(first->path(), file());
+  EXPECT_EQ(second->path(), folder_ / (own + ".json"));
+  EXPECT_EQ(third->path(), folder_ / (own + "-2.json"));
+  EXPECT_THAT(log.lines(), ElementsAre(HasSubstr("another process writes it"), HasSubstr("another process writes it")));
+}
+
+TEST_F(TraceTest, WhatIsNoFileStays) {
+  const Logged log;
+  std::filesystem::create_directories(file() + "/inside");
+  const auto own = trace::detail::make_worker_file(folder_.path(), 0);
+  EXPECT_NE(own->path(), file());
+  EXPECT_TRUE(std::filesystem::is_directory(file() + "/inside"));
+  std::filesystem::create_symlink("nowhere", folder_ / "trace_worker1.json");
+  EXPECT_NE(trace::detail::make_worker_file(folder_.path(), 1)->path(), folder_ / "trace_worker1.json");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder_ / "trace_worker1.json"));
+  EXPECT_THAT(log.lines(), Each(HasSubstr("it is no regular file")));
+}
+
+TEST_F(TraceTest, SaysItsJobAndTheNumberOfWorkers) {
+  const int64_t done = trace::num_steps(0);
+  trace::set_trace_worker({.index = 0, .num_workers = 4, .job = "a \"job\""});
+  trace::start_trace({.first_step = done + 1, .last_step = done + 1, .folder = folder_.path()});
+  { const Span span(Phase::Input, "input"); }
+  trace::finish_trace();
+  trace::set_trace_worker({});
+  std::ifstream in(file());
+  const std::string all((std::istreambuf_iterator<char>(in)), {});
+  EXPECT_THAT(all, HasSubstr(R"(,"job":"a \"job\"","workers":4}})"));
+  EXPECT_NE(trace::new_trace_job(), trace::new_trace_job());
+}
+
+TEST_F(TraceTest, WaitsForReplicasThatAreSlower) {
+  const int64_t done = trace::num_steps(0);
+  trace::start_trace({.first_step = done + 1, .last_step = done + 1, .folder = folder_.path()});
+  trace::align_steps(2);
+  std::thread slow([] {
+    const trace::ReplicaScope replica(1, 1);
+    spend(2500ms);
+    { const Span update(Phase::Update, "slow update"); }
+    trace::count_step();
+  });
+  while (trace::detail::num_running_functions() == 0) spend(1ms);
+  {
+    const trace::ReplicaScope replica(0, 0);
+    { const Span update(Phase::Update, "update"); }
+    trace::count_step();
+  }
+  slow.join();
+  trace::align_steps(1);
+  trace::finish_trace();
+  std::ifstream in(file());
+  EXPECT_THAT(std::string((std::istreambuf_iterator<char>(in)), {}), HasSubstr("slow update"));
+}
+
+TEST_F(TraceTest, NamesWhatIsOpenTooLong) {
+  const Logged log;
+  const int64_t done = trace::num_steps(0);
+  trace::start_trace({.first_step = done + 1, .last_step = done + 1, .folder = folder_.path()});
+  std::atomic<bool> is_over{false};
+  std::thread writer([&] {
+    trace::set_background_thread("writer");
+    const Span span(Phase::Checkpoint, "write");
+    while (!is_over) spend(1ms);
+  });
+  spend(20ms);
+  {
+    const trace::ReplicaScope replica(0, 0);
+    trace::count_step();
+  }
+  const auto limit = std::chrono::steady_clock::now() + 10s;
+  while (trace::is_tracing() && std::chrono::steady_clock::now() < limit) spend(5ms);
+  EXPECT_FALSE(trace::is_tracing());
+  is_over = true;
+  writer.join();
+  trace::finish_trace();
+  EXPECT_THAT(log.lines(), ElementsAre(HasSubstr("without the spans that are open: 1 of writer")));
+}
+
+TEST_F(TraceTest, AFullDiskIsToldOnce) {
+  const Logged log;
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small{8192, before.rlim_max};
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  const int64_t done = trace::num_steps(0);
+  trace::start_trace({.first_step = done + 1, .last_step = done + 1, .folder = folder_.path()});
+  for (int i = 0; i < 1000; ++i) const Span span(Phase::Input, "input");
+  const auto limit = std::chrono::steady_clock::now() + 10s;
+  while (log.lines().empty() && std::chrono::steady_clock::now() < limit) spend(5ms);
+  { const Span span(Phase::Input, "input"); }
+  trace::finish_trace();
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_THAT(log.lines(), ElementsAre(HasSubstr("the file cannot be written")));
 }
 
 /// A process that traces without end until it is killed.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -40,12 +41,14 @@ class ShownRows {
     if (bytes[i] == '\r') {
       column_ = 0;
     } else if (bytes[i] == '\n') {
-      rows_.emplace_back();
-      column_ = 0;
+      next_row();
     } else if (bytes[i] == '\033') {
-      const size_t end = bytes.find_first_of("mK", i);
+      const size_t end = bytes.find_first_of("mKAJ", i);
       if (end == std::string::npos) return bytes.size() - i;
-      if (bytes[end] == 'K' && rows_.back().size() > column_) rows_.back().resize(column_);
+      if (bytes[end] == 'A') row_ -= std::min<size_t>(row_, std::stoul(bytes.substr(i + 2)));
+      if (bytes[end] == 'J') rows_.resize(row_ + 1);
+      const bool clears = bytes[end] == 'K' || bytes[end] == 'J';
+      if (clears && rows_[row_].size() > column_) rows_[row_].resize(column_);
       return end - i + 1;
     } else {
       size_t end = i + 1;
@@ -59,20 +62,25 @@ class ShownRows {
   void put(std::string character) {
     if (column_ >= width_) {
       has_wrapped_ = true;
-      rows_.emplace_back();
-      column_ = 0;
+      next_row();
     }
-    if (rows_.back().size() <= column_) rows_.back().resize(column_ + 1, " ");
-    rows_.back()[column_++] = std::move(character);
+    if (rows_[row_].size() <= column_) rows_[row_].resize(column_ + 1, " ");
+    rows_[row_][column_++] = std::move(character);
+  }
+
+  void next_row() {
+    if (++row_ == rows_.size()) rows_.emplace_back();
+    column_ = 0;
   }
 
   size_t width_;
   size_t column_ = 0;
+  size_t row_ = 0;
   std::vector<std::vector<std::string>> rows_{1};
   bool has_wrapped_ = false;
 };
 
-/// A pseudo terminal, whose output is read all the time.
+/// A pseudo terminal, whose output is read all the time, except after `hold`.
 class Terminal {
  public:
   explicit Terminal(int width) : leader_(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)) {
@@ -100,6 +108,9 @@ class Terminal {
     size.ws_row = 24;
     ::ioctl(leader_, TIOCSWINSZ, &size);
   }
+
+  /// Nobody reads until `hold(false)`.
+  void hold(bool is_held = true) { is_held_ = is_held; }
 
   /// All bytes that were written before this call.
   std::string output() const {
@@ -135,6 +146,10 @@ class Terminal {
 
   void read() {
     while (!is_over_) {
+      if (is_held_) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        continue;
+      }
       pollfd ready{leader_, POLLIN, 0};
       if (::poll(&ready, 1, 10) <= 0 || (ready.revents & POLLIN) == 0) continue;
       char buffer[4096];
@@ -155,6 +170,7 @@ class Terminal {
   int follower_ = -1;
   std::string path_;
   std::atomic<bool> is_over_{false};
+  std::atomic<bool> is_held_{false};
   mutable std::atomic<int> num_written_marks_{0};
   std::atomic<int> num_marks_{0};
   mutable std::mutex mutex_;

@@ -19,6 +19,10 @@ for engine in shm gloo; do
   LOCKSTEP_ENGINE=$engine LOCKSTEP_TRACE="steps:3-5,$folder/$engine" \
     "$lockstep" run -n 2 -- "$train" 2 "$folder/bits-$engine"
   "$lockstep" trace "$folder/$engine" -o "$folder/$engine.json"
+  if "$lockstep" trace "$folder/$engine" -o "$folder/again.json" | grep -q missing; then
+    echo "trace: no worker is missing" >&2
+    exit 1
+  fi
   python3 "$here/check_trace.py" "$folder/$engine.json" --workers 2 --replicas 2 --steps 3-5
 done
 

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/progress/progress.h"
 #include "tools/command/nearest.h"
 
 namespace lockstep::tools {
@@ -49,6 +50,7 @@ void standardize(TrainPlan& plan, const ExampleDataset& training) {
   int64_t count = 0;
   const bool has_channels = plan.form.input_shape.size() == 3;
   constexpr int64_t kRows = 256;
+  progress::Task task("computing mean and variance", {.unit = "examples", .total = plan.examples});
   for (const auto& [inputs, targets] : training.batch(kRows)) {
     const torch::Tensor values = inputs.to(torch::kDouble);
     LOCKSTEP_CHECK_DATA(values.isfinite().all().item<bool>(), "[train] inputs must be finite numbers: examples=", count,
@@ -64,6 +66,7 @@ void standardize(TrainPlan& plan, const ExampleDataset& training) {
     sum += differences.sum(0);
     squares += differences.square().sum(0);
     count += rows.size(0);
+    task.add(values.size(0));
   }
   const torch::Tensor mean = sum / count;
   const torch::Tensor deviation = (squares / count - mean.square()).clamp_min(0).sqrt();

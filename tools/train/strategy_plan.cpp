@@ -61,6 +61,7 @@ StrategyPlan plan_strategy(const Settings& settings) {
                        "[train] a worker of a job uses multi_worker: strategy=", plan.name,
                        ", workers=", place->num_workers);
   if (place) plan.num_workers = place->num_workers;
+  if (place) plan.worker = place->index;
   if (plan.name == "one_device") {
     if (!settings.has("replicas") && settings.list("devices").empty()) plan.devices.resize(1);
     LOCKSTEP_CHECK_VALUE(plan.devices.size() == 1, "[train] one_device has one replica: replicas=", plan.devices.size(),

@@ -12,6 +12,7 @@
 #include <torch/types.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/progress/progress.h"
 #include "lockstep/data/formats/numpy/npz.h"
 #include "lockstep/data/formats/text/csv.h"
 #include "tools/command/nearest.h"
@@ -101,7 +102,9 @@ std::string read_table(const std::string& path, const Settings& settings, const 
   }
   const std::vector<size_t> columns = columns_of(table.features, names, place);
   const size_t target_column = std::find(names.begin(), names.end(), target) - names.begin();
+  progress::Task task("reading " + path, {.unit = "rows"});
   for (bool more = has_rows; more; more = reader.next(fields)) {
+    task.add(1);
     for (const size_t column : columns) {
       table.numbers.push_back(read_feature(reader, fields, column, names[column], place));
     }

@@ -111,6 +111,7 @@ void add_eval(CLI::App& app) {
   const auto state = add_model_command(*command, "The folder of a run, or a model file (.pt, .safetensors)");
   add_chosen(state->flags, *command, kUseSettings);
   add_chosen(state->flags, *command, {"metrics"});
+  command->add_flag("--quiet", state->request.quiet, "Print no progress");
   set_model_callback(*command, state, run_evaluation);
 }
 
@@ -122,6 +123,7 @@ void add_predict(CLI::App& app) {
                    "The file: .csv (class and probability, or numbers) or .npz (output, class)")
       ->required();
   add_chosen(state->flags, *command, kUseSettings);
+  command->add_flag("--quiet", state->request.quiet, "Print no progress");
   set_model_callback(*command, state, run_prediction);
 }
 

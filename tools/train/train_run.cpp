@@ -14,6 +14,7 @@
 #include <torch/utils.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/progress/progress.h"
 #include "lockstep/state/checkpoint_folder.h"
 #include "lockstep/state/file_writer.h"
 #include "lockstep/state/weights.h"
@@ -286,6 +287,7 @@ int run_training(const TrainRequest& request) {
   const auto [given, settings, saved] = resolve_settings(request);
   torch::manual_seed(static_cast<uint64_t>(settings.integer("seed")));
   const StrategyPlan where = plan_strategy(settings);
+  const progress::Display display(!request.quiet && where.worker == 0);
   const auto [plan, data] = plan_training(settings, saved);
   check_applies(given, plan);
   std::string folder = settings.has("folder") ? settings.text("folder") : usual_folder(settings);

@@ -28,6 +28,7 @@ struct ModelRequest {
   std::string model = {};
   GivenFlags flags = {};
   std::string output = {};
+  bool quiet = false;
   ResultStyle style = ResultStyle::Text;
 };
 

@@ -20,6 +20,8 @@ struct StrategyPlan {
   /// Those of this process; empty for tpu, whose plugin has them.
   std::vector<std::string> devices;
   int num_workers = 1;
+  /// The number of this process among them.
+  int worker = 0;
 
   int64_t replicas() const { return static_cast<int64_t>(devices.size()) * num_workers; }
 };

@@ -6,6 +6,9 @@
 #include <torch/types.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/progress/progress.h"
+#include "lockstep/cluster/multi_worker.h"
+#include "lockstep/cluster/resolve_cluster.h"
 #include "lockstep/data/formats/numpy/npz.h"
 #include "lockstep/state/weights.h"
 #include "lockstep/strategy/state/state_of.h"
@@ -166,9 +169,16 @@ void write_predictions_csv(const std::string& path, const torch::Tensor& outputs
   LOCKSTEP_CHECK_DATA(file.good(), "[predict] the file cannot be written: file=\"", path, "\"");
 }
 
+/// One of several workers does.
+bool shows_progress(const ModelRequest& request) {
+  const auto place = worker_place(*resolve_cluster());
+  return !request.quiet && (!place || place->index == 0);
+}
+
 }  // namespace
 
 void run_evaluation(const ModelRequest& request) {
+  const progress::Display display(shows_progress(request));
   const ModelUse use = use_model(request, true);
   const Logs logs = use.trainer->evaluate(batches_of(use.opened.part(nullptr, true), use.batch_size));
   Json result;
@@ -186,6 +196,7 @@ void run_prediction(const ModelRequest& request) {
     LOCKSTEP_CHECK_VALUE(!is_same_file(request.output, file), "[predict] the output would replace the data: output=\"",
                          request.output, "\"; choose another file");
   }
+  const progress::Display display(shows_progress(request));
   const ModelUse use = use_model(request, false);
   const torch::Tensor outputs =
       use.trainer->predict(batches_of(use.opened.part(nullptr, true), use.batch_size)).to(torch::kFloat).contiguous();

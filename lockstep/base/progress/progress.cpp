@@ -10,11 +10,13 @@
 #include <limits>
 #include <mutex>
 #include <optional>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <thread>
 #include <unistd.h>
 #include <vector>
 
+#include "lockstep/base/progress/error_output.h"
 #include "lockstep/base/progress/progress_line.h"
 
 namespace lockstep::progress {
@@ -26,6 +28,9 @@ constexpr std::chrono::milliseconds kDrawEvery{100};
 constexpr std::chrono::seconds kLong{1};
 constexpr std::chrono::seconds kRateWindow{5};
 constexpr std::chrono::milliseconds kRateSample{500};
+/// How long the end of the last Display, and that of the process, wait for what nobody has read.
+constexpr std::chrono::seconds kEndOfDisplay{1};
+constexpr std::chrono::seconds kEndOfProcess{5};
 constexpr std::string_view kClear = "\r\033[K";
 constexpr int kEndSignals[] = {SIGINT, SIGTERM};
 
@@ -67,6 +72,13 @@ int terminal_width() {
   return columns > 0 ? columns : 80;
 }
 
+/// Whether a bar that has become wider than the terminal is shown in several rows. Others cut it off.
+bool wraps_old_rows() {
+  const std::string_view term = variable_text("TERM");
+  const bool is_screen = term.starts_with("screen") && variable_text("TMUX").empty();
+  return variable_text("XTERM_VERSION").empty() && term != "linux" && !is_screen;
+}
+
 /// A job in the background of a shell must not draw over what the shell's user types.
 bool is_in_background() {
   const pid_t foreground = ::tcgetpgrp(STDERR_FILENO);
@@ -100,7 +112,11 @@ class Rate {
 
 struct ShownTask final : Task::Shared {
   ShownTask(std::string what, TaskOptions given)
-      : text(std::move(what)), options(std::move(given)), begin(Clock::now()), rate(begin, options.done) {
+      : text(std::move(what)),
+        options(std::move(given)),
+        begin(Clock::now()),
+        next_line(begin + options.line_every),
+        rate(begin, options.done) {
     done = options.done;
     total = options.total;
   }
@@ -131,6 +147,8 @@ struct ShownTask final : Task::Shared {
   TaskOptions options;
   Clock::time_point begin;
   Clock::time_point next_value{};
+  /// Of a loop, where there is no terminal.
+  Clock::time_point next_line;
   Rate rate;
   bool is_announced = false;
 };
@@ -171,8 +189,10 @@ class Screen {
   void turn_on() {
     const std::lock_guard lock(mutex_);
     if (num_displays++ > 0) return;
+    output_.open();
     is_terminal_ = ::isatty(STDERR_FILENO) == 1 && variable_text("TERM") != "dumb";
     style_ = {.utf8 = locale_is_utf8(), .colour = variable_text("NO_COLOR").empty()};
+    wraps_ = wraps_old_rows();
     if (is_terminal_) set_signals(true);
     thread_ = std::thread([this, generation = ++generation_] { draw_until_off(generation); });
   }
@@ -185,8 +205,15 @@ class Screen {
       ++generation_;
       thread = std::move(thread_);
       if (is_terminal_) set_signals(false);
-      write_all(cleared());
+      output_.write(cleared());
       changed_.notify_all();
+      output_.flush_for(kEndOfDisplay);
+      if (output_.is_empty()) {
+        output_.close();
+      } else {
+        static const bool at_exit = std::atexit([] { instance().finish(); }) == 0;
+        (void)at_exit;
+      }
     }
     thread.join();
   }
@@ -201,19 +228,31 @@ class Screen {
     const auto found = std::find_if(tasks_.begin(), tasks_.end(), [&](const auto& each) { return each.get() == task; });
     const std::shared_ptr<ShownTask> ended = *found;
     tasks_.erase(found);
-    if (ended->is_announced && num_displays > 0) write_all(end_line(*ended));
-    write_all(cleared());
+    if (ended->is_announced && num_displays > 0) output_.write_line(end_line(*ended));
+    output_.write(cleared());
   }
 
   void print(std::string_view line) {
     const std::lock_guard lock(mutex_);
-    write_all(cleared() + std::string(line) + "\n");
+    if (num_displays == 0 && output_.is_empty()) {
+      write_all(std::string(line) + "\n");
+    } else {
+      output_.write_line(cleared() + std::string(line));
+      if (num_displays == 0) output_.flush_for(kEndOfDisplay);
+    }
   }
 
  private:
+  /// At the end of the process.
+  void finish() {
+    const std::lock_guard lock(mutex_);
+    output_.flush_for(kEndOfProcess);
+  }
+
   void draw_until_off(uint64_t generation) {
     std::unique_lock lock(mutex_);
     while (generation_ == generation) {
+      output_.flush();
       if (is_terminal_) {
         draw(Clock::now());
       } else {
@@ -223,25 +262,47 @@ class Screen {
     }
   }
 
-  /// What clears the bar where there is one.
-  static std::string cleared() { return is_drawn.exchange(false) ? std::string(kClear) : ""; }
+  /// What clears the bar where there is one. In the background the last line is the shell's.
+  std::string cleared() const {
+    if (!is_drawn.exchange(false) || is_in_background()) return "";
+    return to_first_row() + std::string(kClear);
+  }
+
+  /// What goes to the beginning of the bar, and clears the rows below where it has several.
+  std::string to_first_row() const {
+    const int rows_above = wraps_ ? (drawn_columns_ - 1) / terminal_width() : 0;
+    return rows_above > 0 ? "\r\033[" + std::to_string(rows_above) + "A\033[J" : "";
+  }
 
   void announce(Clock::time_point now) {
     for (const auto& task : tasks_) {
-      if (task->is_announced || task->options.kind == Kind::Loop || !task->is_due(now)) continue;
-      task->is_announced = true;
-      write_all(printable(task->text, true) + " ...\n");
+      if (task->options.kind == Kind::Loop) {
+        announce_loop(*task, now);
+      } else if (!task->is_announced && task->is_due(now)) {
+        task->is_announced = true;
+        output_.write_line(printable(task->text, true) + " ...");
+      }
     }
+  }
+
+  void announce_loop(ShownTask& task, Clock::time_point now) {
+    // A value takes a step.
+    const auto ahead = std::max(task.options.value_every, task.options.line_every / 10);
+    if (!task.has_value || now + ahead >= task.next_line) task.ask_for_value(now);
+    if (now < task.next_line) return;
+    task.next_line = now + task.options.line_every;
+    output_.write_line(plain_line_of(task.parts(now)));
   }
 
   static std::string end_line(const ShownTask& task) {
     std::string line = printable(task.text, true) + ": ";
     if (!task.options.unit.empty()) line += count_text(task.done - task.options.done, 0, task.options.unit) + ", ";
-    return line + elapsed_text(seconds_between(task.begin, Clock::now())) + "\n";
+    return line + elapsed_text(seconds_between(task.begin, Clock::now()));
   }
 
   void draw(Clock::time_point now) {
-    if (is_in_background() || is_ending) return;
+    if (is_in_background()) is_drawn = false;
+    if (is_in_background() || is_ending || !output_.is_ready()) return;
     const ShownTask* loop = nullptr;
     ShownTask* front = nullptr;
     std::string notes;
@@ -256,7 +317,7 @@ class Screen {
       front = task.get();
     }
     if (front == nullptr && notes.empty()) {
-      write_all(cleared());
+      output_.write(cleared());
       return;
     }
     LineParts parts;
@@ -268,9 +329,12 @@ class Screen {
       parts = background_parts(now);
     }
     style_.width = terminal_width();
-    const std::string line = "\r" + line_of(parts, style_) + "\033[K";
+    const std::string begin = is_drawn ? to_first_row() : "";
+    LineStyle plain = style_;
+    plain.colour = false;
+    drawn_columns_ = columns_of(line_of(parts, plain));
     is_drawn = true;
-    write_all(line);
+    output_.write(begin + "\r" + line_of(parts, style_) + "\033[K");
   }
 
   /// The newest background task, where there is no other.
@@ -287,7 +351,11 @@ class Screen {
   /// Of the thread that draws; others end.
   uint64_t generation_ = 0;
   bool is_terminal_ = false;
+  bool wraps_ = true;
   LineStyle style_;
+  /// Of the bar, where it is drawn.
+  int drawn_columns_ = 0;
+  ErrorOutput output_;
   std::vector<std::shared_ptr<ShownTask>> tasks_;
 };
 
@@ -319,7 +387,10 @@ void print_line(std::string_view line) { Screen::instance().print(line); }
 void clear_in_handler() {
   if (!is_drawn.exchange(false)) return;
   const int error = errno;
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kClear.data(), kClear.size());
+  pollfd output{STDERR_FILENO, POLLOUT, 0};
+  if (!is_in_background() && ::poll(&output, 1, 0) > 0) {
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kClear.data(), kClear.size());
+  }
   errno = error;
 }
 

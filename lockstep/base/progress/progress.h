@@ -21,7 +21,9 @@
 ///
 /// On a terminal a thread draws the bar ten times a second, as wide as the terminal is at that moment. It has colours
 /// unless NO_COLOR is set, and only ASCII characters unless the locale is one of UTF-8. Where standard error is no
-/// terminal, or TERM is "dumb", a task that takes more than a second has a line after that second and one at its end.
+/// terminal, or TERM is "dumb", a task that takes more than a second has a line after that second and one at its end,
+/// and a loop has one each minute. Nothing waits for a terminal or a pipe that nobody reads: the bar is not drawn, and
+/// lines are kept for later, up to 1 MiB.
 namespace lockstep::progress {
 
 /// While one lives, tasks are shown. On a terminal, SIGINT and SIGTERM clear the bar before they end the process.
@@ -29,7 +31,7 @@ class LOCKSTEP_API Display {
  public:
   /// `is_on` false: shows nothing. Of several workers one should show: `Display display(trainer.is_chief())`.
   explicit Display(bool is_on = true);
-  /// The last one clears the bar.
+  /// The last one clears the bar. Where nobody reads, waits up to a second for what was not written.
   ~Display();
   Display(const Display&) = delete;
   Display& operator=(const Display&) = delete;
@@ -45,7 +47,7 @@ class LOCKSTEP_API Display {
 enum class Kind {
   /// After a second, in place of the tasks that began before it. With a line at its end where there is no terminal.
   Work,
-  /// At once, and only on a terminal: other tasks are shown in front of it while they last.
+  /// At once: other tasks are shown in front of it while they last. Without a terminal a line each minute.
   Loop,
   /// After a second, in a few words behind the bar of other tasks: the training does not wait for it.
   Background,
@@ -63,6 +65,8 @@ struct TaskOptions {
   const char* value_name = nullptr;
   /// How often `wants_value` asks for it.
   std::chrono::milliseconds value_every{100};
+  /// How often a loop has a line where there is no terminal.
+  std::chrono::milliseconds line_every{60'000};
 };
 
 /// Something that takes time. Other tasks may begin and end while it lives.
@@ -106,7 +110,8 @@ class LOCKSTEP_API Task {
   std::shared_ptr<Shared> state_;
 };
 
-/// Prints a line on standard error, above the bar where there is one. Lines do not mix.
+/// Prints a line on standard error, above the bar where there is one. Lines do not mix. While a Display is on, a line
+/// that nobody reads is written later: this call does not wait.
 LOCKSTEP_API void print_line(std::string_view line);
 
 /// Internal: clears the bar; allowed in signal handlers.

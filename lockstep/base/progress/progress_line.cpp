@@ -222,4 +222,17 @@ std::string line_of(const LineParts& parts, const LineStyle& style) {
   return text;
 }
 
+std::string plain_line_of(const LineParts& parts) {
+  Fields fields = fields_of(parts, true);
+  fields.notes.clear();
+  if (parts.total > 0 && parts.unit != "bytes" && !parts.unit.empty()) fields.count += " " + parts.unit;
+  std::string text = printable(parts.text, true);
+  std::string separator = ": ";
+  for (const std::string& field : fields.shown()) {
+    text += separator + field;
+    separator = ", ";
+  }
+  return text;
+}
+
 }  // namespace lockstep::progress

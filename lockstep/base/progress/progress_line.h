@@ -40,6 +40,9 @@ struct LineStyle {
 /// that is longer than the terminal is cut off. Control characters are replaced.
 LOCKSTEP_API std::string line_of(const LineParts& parts, const LineStyle& style);
 
+/// Returns all parts except for context and notes, without a bar: "epoch 2/10: 160/400 steps, 131 steps/s, 0:02 left".
+LOCKSTEP_API std::string plain_line_of(const LineParts& parts);
+
 /// The text without control characters, which are replaced; without `utf8`, others than ASCII are, too.
 LOCKSTEP_API std::string printable(std::string_view text, bool utf8);
 

@@ -1,12 +1,8 @@
 #include "lockstep/base/trace/trace_file.h"
 
 #include <cerrno>
-#include <cstdio>
-#include <fcntl.h>
-#include <system_error>
 #include <unistd.h>
-
-#include "lockstep/base/error.h"
+#include <utility>
 
 namespace lockstep::trace::detail {
 namespace {
@@ -16,14 +12,8 @@ constexpr uint64_t kPage = 4096;
 
 }  // namespace
 
-TraceFile::TraceFile(std::string path) : path_(std::move(path)) {
-  // A job that was killed and starts again keeps the trace of its end.
-  if (::rename(path_.c_str(), (path_ + ".before").c_str()) != 0 && errno != ENOENT) ::unlink(path_.c_str());
-  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  LOCKSTEP_CHECK_VALUE(descriptor_ >= 0, "[trace] the file must be writable: file=", path_, ", ",
-                       std::generic_category().message(errno), "; choose another folder");
-  page_ = "[\n";
-}
+TraceFile::TraceFile(std::string path, int descriptor)
+    : path_(std::move(path)), descriptor_(descriptor), page_("[\n") {}
 
 TraceFile::~TraceFile() {
   if (descriptor_ >= 0) ::close(descriptor_);

@@ -12,8 +12,8 @@ namespace lockstep::trace::detail {
 /// process was killed: only the closing bracket may be missing.
 class LOCKSTEP_API TraceFile {
  public:
-  /// Replaces a file that exists. ValueError where it cannot be written.
-  explicit TraceFile(std::string path);
+  /// Takes a new, empty file that is open for writing, and closes it at its end.
+  TraceFile(std::string path, int descriptor);
   ~TraceFile();
   TraceFile(const TraceFile&) = delete;
   TraceFile& operator=(const TraceFile&) = delete;

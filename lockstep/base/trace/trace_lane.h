@@ -118,6 +118,11 @@ std::vector<std::shared_ptr<Lane>> all_lanes();
 /// Forgets the lanes of threads that have ended; the caller has written their events.
 void drop_ended_lanes();
 
+/// Local replicas of the last run that have made less than so many steps.
+std::vector<int> replicas_before(int64_t step);
+/// Functions of replicas that run and are measured.
+LOCKSTEP_API int num_running_functions();
+
 /// The steps that are written; none where `first` > `last`.
 struct StepRange {
   std::atomic<int64_t> first{1};

@@ -18,6 +18,8 @@ struct TraceRegistry {
   int num_counting = 0;
   /// Functions of replicas that run and are measured.
   std::atomic<int> num_functions{0};
+  /// Those of the last run that was measured.
+  std::atomic<int> num_replicas{1};
 };
 
 TraceRegistry& trace_registry() {
@@ -84,6 +86,17 @@ void drop_ended_lanes() {
   std::erase_if(registry.lanes, has_ended);
 }
 
+std::vector<int> replicas_before(int64_t step) {
+  std::vector<int> found;
+  const int count = std::max(1, trace_registry().num_replicas.load(std::memory_order_relaxed));
+  for (int local = 0; local < count; ++local) {
+    if (num_steps(local) < step) found.push_back(local);
+  }
+  return found;
+}
+
+int num_running_functions() { return trace_registry().num_functions.load(std::memory_order_relaxed); }
+
 }  // namespace detail
 
 using detail::Lane;
@@ -94,6 +107,7 @@ void note_replicas(int count) {
 
 void align_steps(int num_replicas) {
   if (!is_on()) return;
+  detail::trace_registry().num_replicas.store(num_replicas, std::memory_order_relaxed);
   const int64_t steps = num_steps(0);
   for (int local = 1; local < num_replicas; ++local) {
     detail::counters_of(local).steps.store(steps, std::memory_order_relaxed);

@@ -1,22 +1,26 @@
 #include "lockstep/base/trace/trace_writer.h"
 
+#include <array>
 #include <charconv>
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <random>
 #include <set>
 #include <thread>
 #include <unistd.h>
 
-#include "lockstep/base/dtype_name.h"
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/host_name.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/trace/trace_file.h"
 #include "lockstep/base/trace/trace_kernels.h"
 #include "lockstep/base/trace/trace_lane.h"
+#include "lockstep/base/trace/trace_text.h"
+#include "lockstep/base/trace/worker_file.h"
 
 namespace lockstep::trace {
 namespace {
@@ -31,73 +35,8 @@ constexpr std::chrono::milliseconds kFlushInterval{50};
 constexpr std::chrono::seconds kKernelStart{10};
 /// How long the end of the last step is waited for after its update.
 constexpr std::chrono::seconds kLastSpans{2};
-
-std::string json_text(std::string_view text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (static_cast<unsigned char>(c) < 0x20) continue;
-    if (c == '"' || c == '\\') quoted += '\\';
-    quoted += c;
-  }
-  return quoted + '"';
-}
-
-void append_number(std::string& text, int64_t number) {
-  std::array<char, 24> digits{};
-  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number);
-  text.append(digits.data(), end.ptr);
-}
-
-void append_microseconds(std::string& text, int64_t nanoseconds) {
-  if (nanoseconds < 0) text += '-';
-  const auto whole = static_cast<uint64_t>(std::abs(nanoseconds));
-  append_number(text, static_cast<int64_t>(whole / 1000));
-  text += {'.', static_cast<char>('0' + whole % 1000 / 100), static_cast<char>('0' + whole % 100 / 10),
-           static_cast<char>('0' + whole % 10)};
-}
-
-/// Names are string literals of lockstep, which need no escapes.
-void set_event_text(const TraceEvent& event, const TraceWorker& worker, int lane, std::string& text) {
-  text = "{\"name\":\"";
-  text += event.name;
-  text += "\",\"cat\":\"";
-  text += phase_name(event.phase);
-  text += "\",\"ph\":\"X\",\"ts\":";
-  append_microseconds(text, event.begin + worker.clock_offset);
-  text += ",\"dur\":";
-  append_microseconds(text, event.end - event.begin);
-  text += ",\"pid\":";
-  append_number(text, worker.index);
-  text += ",\"tid\":";
-  append_number(text, lane);
-  text += ",\"args\":{\"step\":";
-  append_number(text, event.step);
-  if (event.bytes != 0) {
-    text += ",\"bytes\":";
-    append_number(text, static_cast<int64_t>(event.bytes));
-  }
-  if (!event.reduce_op.empty()) {
-    text += ",\"reduce_op\":\"";
-    text += event.reduce_op;
-    text += '"';
-  }
-  if (event.dtype >= 0) {
-    text += ",\"dtype\":\"";
-    text += dtype_name(static_cast<c10::ScalarType>(event.dtype));
-    text += '"';
-  }
-  text += "}}";
-}
-
-/// Rows of GPUs are below those of threads.
-int row_of(const detail::KernelEvent& kernel) {
-  return 1'000'000 + kernel.device * 10'000 + static_cast<int>(kernel.stream % 10'000);
-}
-
-std::string metadata(std::string_view what, const TraceWorker& worker, int lane, const std::string& arguments) {
-  return c10::str("{\"name\":\"", what, "\",\"ph\":\"M\",\"pid\":", worker.index, ",\"tid\":", lane, ",\"args\":{",
-                  arguments, "}}");
-}
+/// How long kernels of GPUs may stay in memory.
+constexpr std::chrono::seconds kKernelInterval{10};
 
 /// The trace of this process. It is never destroyed: threads may outlive static objects.
 struct TraceSession {
@@ -105,7 +44,9 @@ struct TraceSession {
   std::condition_variable changed;
   TraceWorker worker;
   TraceOptions options;
+  /// The file of the last trace, and the name that it was to have.
   std::string last_path;
+  std::string last_wanted;
   bool is_active = false;
   bool is_ending = false;
   bool is_environment_read = false;
@@ -113,9 +54,13 @@ struct TraceSession {
   bool wants_kernels = false;
   bool has_begun_kernels = false;
   bool records_kernels = false;
+  std::chrono::steady_clock::time_point kernels_begin{};
+  /// Whether the file does not take events any more.
+  bool is_cut = false;
   pid_t process = 0;
   std::unique_ptr<TraceFile> file;
   std::string line;
+  std::set<int> kernel_rows;
   std::thread thread;
 
   void start(const TraceOptions& given);
@@ -126,17 +71,28 @@ struct TraceSession {
   void open();
   /// The range begins with the next step: waits until kernels are recorded.
   void begin_range();
+  void begin_kernels();
   void write_kernels();
-  bool is_over() const;
+  void note_written(bool is_written);
+  void log_missing() const;
+  bool has_ended(std::chrono::steady_clock::time_point& limit) const;
+  void write_until_end(std::unique_lock<std::mutex>& lock);
 };
+
+int num_open_spans() {
+  int count = 0;
+  for (const auto& lane : detail::all_lanes()) count += lane->num_open.load(std::memory_order_relaxed);
+  return count;
+}
+
+/// The name of a lane, with its mutex held.
+std::string name_of(const Lane& lane) {
+  return lane.name.empty() ? "thread " + std::to_string(lane.number) : lane.name;
+}
 
 TraceSession& session() {
   static auto* const instance = new TraceSession;
   return *instance;
-}
-
-std::string file_in(const std::string& folder, int worker) {
-  return (folder.empty() ? std::string(".") : folder) + "/trace_worker" + std::to_string(worker) + ".json";
 }
 
 void check_folder(const std::string& folder) {
@@ -158,7 +114,7 @@ void TraceSession::start(const TraceOptions& given) {
   const int64_t done = num_steps(0);
   LOCKSTEP_CHECK_VALUE(given.last_step > done, "[trace] the steps have passed: last_step=", given.last_step,
                        ", steps made by this process=", done, "; choose later ones");
-  LOCKSTEP_CHECK_VALUE(last_path != file_in(given.folder, worker.index),
+  LOCKSTEP_CHECK_VALUE(last_wanted != detail::worker_file_name(given.folder, worker.index),
                        "[trace] the file holds the trace before: file=", last_path, "; choose another folder");
   check_folder(given.folder);
   if (thread.joinable()) thread.join();
@@ -172,7 +128,7 @@ void TraceSession::start(const TraceOptions& given) {
   detail::written_steps.last.store(given.last_step, std::memory_order_relaxed);
   detail::activity.fetch_or(detail::kTracing, std::memory_order_relaxed);
   wants_kernels = given.first_step == done + 1;
-  has_begun_kernels = records_kernels = false;
+  has_begun_kernels = records_kernels = is_cut = false;
   thread = std::thread([this] { serve(); });
   if (wants_kernels) changed.wait_for(lock, kKernelStart, [&] { return has_begun_kernels || !is_active; });
 }
@@ -185,37 +141,43 @@ void TraceSession::begin_range() {
   changed.wait_for(lock, kKernelStart, [&] { return has_begun_kernels || !is_active; });
 }
 
+void TraceSession::begin_kernels() {
+  records_kernels = detail::begin_kernels();
+  kernels_begin = std::chrono::steady_clock::now();
+}
+
 void TraceSession::write_kernels() {
   if (!records_kernels) return;
   records_kernels = false;
-  std::set<int> rows;
   for (const detail::KernelEvent& kernel : detail::end_kernels()) {
     if (!file) open();
-    const int row = row_of(kernel);
-    if (rows.insert(row).second) {
+    const int row = detail::row_of(kernel);
+    if (kernel_rows.insert(row).second) {
       const std::string name = c10::str("GPU ", kernel.device, ", stream ", kernel.stream);
-      file->add(metadata("thread_name", worker, row, "\"name\":" + json_text(name)));
-      file->add(metadata("thread_sort_index", worker, row, c10::str("\"sort_index\":", row)));
+      file->add(detail::metadata_text("thread_name", worker, row, "\"name\":" + json_quoted(name)));
+      file->add(detail::metadata_text("thread_sort_index", worker, row, c10::str("\"sort_index\":", row)));
     }
-    line = "{\"name\":" + json_text(kernel.name) + ",\"cat\":\"kernel\",\"ph\":\"X\",\"ts\":";
-    append_microseconds(line, kernel.begin + worker.clock_offset);
-    line += ",\"dur\":";
-    append_microseconds(line, kernel.end - kernel.begin);
-    line += c10::str(",\"pid\":", worker.index, ",\"tid\":", row, "}");
+    detail::set_kernel_text(kernel, worker, line);
     file->add(line);
   }
-  if (file && !file->flush()) {
-    LOCKSTEP_LOG(Warn) << "kernels could not be written to the trace: " << file->path();
-  }
+  if (file) note_written(file->flush());
+}
+
+void TraceSession::note_written(bool is_written) {
+  if (is_written) return;
+  is_ending = true;
+  if (std::exchange(is_cut, true)) return;
+  LOCKSTEP_LOG(Warn) << "the trace ends here, because the file cannot be written: " << file->path();
 }
 
 void TraceSession::open() {
-  file = std::make_unique<TraceFile>(file_in(options.folder, worker.index));
+  if (worker.job.empty()) worker.job = new_trace_job();
+  last_wanted = detail::worker_file_name(options.folder, worker.index);
+  file = detail::make_worker_file(options.folder, worker.index);
   last_path = file->path();
-  file->add(metadata(
-      "process_name", worker, 0,
-      "\"name\":" + json_text(c10::str("worker ", worker.index, " (", host_name(), ", process ", ::getpid(), ")"))));
-  file->add(metadata("process_sort_index", worker, 0, c10::str("\"sort_index\":", worker.index)));
+  kernel_rows.clear();
+  file->add(detail::process_text(worker));
+  file->add(detail::metadata_text("process_sort_index", worker, 0, c10::str("\"sort_index\":", worker.index)));
 }
 
 void TraceSession::drain() {
@@ -232,50 +194,77 @@ void TraceSession::drain() {
       });
       if (events.empty()) continue;
       if (lane->is_new || !file) {
-        name = lane->name.empty() ? "thread " + std::to_string(lane->number) : lane->name;
+        name = name_of(*lane);
         order = lane->sort_index;
         lane->is_new = false;
       }
     }
     if (!file) open();
     if (!name.empty()) {
-      file->add(metadata("thread_name", worker, lane->number, "\"name\":" + json_text(name)));
-      file->add(metadata("thread_sort_index", worker, lane->number, c10::str("\"sort_index\":", order)));
+      file->add(detail::metadata_text("thread_name", worker, lane->number, "\"name\":" + json_quoted(name)));
+      file->add(detail::metadata_text("thread_sort_index", worker, lane->number, c10::str("\"sort_index\":", order)));
     }
     for (const TraceEvent& event : events) {
-      set_event_text(event, worker, lane->number, line);
+      detail::set_event_text(event, worker, lane->number, line);
       file->add(line);
     }
   }
-  if (file && !file->flush()) {
-    LOCKSTEP_LOG(Warn) << "the trace ends here, because the file cannot be written: " << file->path();
-    is_ending = true;
-  }
+  if (file) note_written(file->flush());
   detail::drop_ended_lanes();
 }
 
-bool TraceSession::is_over() const { return num_steps(0) >= options.last_step; }
+void TraceSession::log_missing() const {
+  std::string missing;
+  for (const auto& lane : detail::all_lanes()) {
+    const int num_open = lane->num_open.load(std::memory_order_relaxed);
+    if (num_open == 0) continue;
+    const std::lock_guard own(lane->mutex);
+    missing += c10::str(missing.empty() ? "" : ", ", num_open, " of ", name_of(*lane));
+  }
+  if (missing.empty()) return;
+  LOCKSTEP_LOG(Warn) << "the trace ends " << kLastSpans.count() << " s after step " << options.last_step
+                     << ", without the spans that are open: " << missing;
+}
+
+/// Waits for all replicas while functions run, and then for open spans. Returns whether the last step is over.
+bool TraceSession::has_ended(std::chrono::steady_clock::time_point& limit) const {
+  if (num_steps(0) < options.last_step) return false;
+  const bool all_stepped = detail::replicas_before(options.last_step).empty();
+  if (!all_stepped && detail::num_running_functions() > 0) {
+    limit = {};
+    return false;
+  }
+  if (all_stepped && num_open_spans() == 0) return true;
+  const auto now = std::chrono::steady_clock::now();
+  if (limit == std::chrono::steady_clock::time_point{}) limit = now + kLastSpans;
+  if (now < limit) return false;
+  log_missing();
+  return true;
+}
+
+void TraceSession::write_until_end(std::unique_lock<std::mutex>& lock) {
+  std::chrono::steady_clock::time_point limit{};
+  while (!is_ending) {
+    if (wants_kernels && !has_begun_kernels) {
+      begin_kernels();
+      has_begun_kernels = true;
+      changed.notify_all();
+    }
+    changed.wait_for(lock, kFlushInterval);
+    drain();
+    if (records_kernels && std::chrono::steady_clock::now() - kernels_begin >= kKernelInterval) {
+      write_kernels();
+      begin_kernels();
+    }
+    is_ending = is_ending || has_ended(limit);
+  }
+}
 
 void TraceSession::serve() {
   std::unique_lock lock(mutex);
-  std::chrono::steady_clock::time_point limit{};
   bool has_failed = false;
   try {
-    while (!is_ending) {
-      if (wants_kernels && !has_begun_kernels) {
-        records_kernels = detail::begin_kernels();
-        has_begun_kernels = true;
-        changed.notify_all();
-      }
-      changed.wait_for(lock, kFlushInterval);
-      drain();
-      if (!is_over()) continue;
-      const auto now = std::chrono::steady_clock::now();
-      if (limit == std::chrono::steady_clock::time_point{}) limit = now + kLastSpans;
-      int num_open = 0;
-      for (const auto& lane : detail::all_lanes()) num_open += lane->num_open.load(std::memory_order_relaxed);
-      is_ending = is_ending || num_open == 0 || now >= limit;
-    }
+    write_until_end(lock);
     detail::activity.fetch_and(~detail::kTracing, std::memory_order_relaxed);
     drain();
     write_kernels();
@@ -285,7 +274,7 @@ void TraceSession::serve() {
     detail::activity.fetch_and(~detail::kTracing, std::memory_order_relaxed);
   }
   if (file) {
-    file->close();
+    note_written(file->close());
   } else if (!has_failed) {
     LOCKSTEP_LOG(Warn) << "there is no trace of steps " << options.first_step << " to " << options.last_step
                        << ": this process has made " << num_steps(0) << " steps";
@@ -320,6 +309,13 @@ void set_trace_worker(const TraceWorker& worker) {
   TraceSession& own = session();
   const std::lock_guard lock(own.mutex);
   if (!own.file) own.worker = worker;
+}
+
+std::string new_trace_job() {
+  std::random_device random;
+  std::array<char, 20> text{};
+  std::snprintf(text.data(), text.size(), "%08x%08x", random(), random());
+  return text.data();
 }
 
 TraceOptions parse_trace(const std::string& text) {

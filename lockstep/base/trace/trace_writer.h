@@ -1,20 +1,16 @@
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 #include "lockstep/api.h"
 #include "lockstep/base/trace/trace_options.h"
+#include "lockstep/base/trace/trace_worker.h"
 
-/// Writes spans (trace.h) of some steps to `trace_worker<N>.json`.
+/// Writes spans (trace.h) of some steps to `trace_worker<N>.json` (worker_file.h).
 namespace lockstep::trace {
 
-/// Which process this is among those that train together.
-struct TraceWorker {
-  int index = 0;
-  /// What added to this process's steady clock gives that of worker 0, in nanoseconds.
-  int64_t clock_offset = 0;
-};
+/// A text that no other call returns.
+LOCKSTEP_API std::string new_trace_job();
 LOCKSTEP_API void set_trace_worker(const TraceWorker& worker);
 
 /// Reads `steps:FIRST-LAST[,FOLDER]`, the form of LOCKSTEP_TRACE.
