@@ -213,6 +213,13 @@ result=$("$lockstep" train --model mlp --hidden 8 --data times.csv --epochs 20 -
 above 0.99 "$(number accuracy "$result")" "accuracy with times"
 "$lockstep" export times -o times.pt >log
 [[ $("$lockstep" eval times.pt --data times.csv --json) == "$("$lockstep" eval times --data times.csv --json)" ]] || fail "times.pt must be as good as the run"
+if grep -q lockstep.plan times.pt && grep -q "$folder" times.pt; then fail "an exported model must not have paths of this machine"; fi
+if [[ -e records/plan.json ]]; then
+  "$lockstep" data write times.tfrecord --from times.csv --header >log
+  result=$("$lockstep" train --model mlp --hidden 8 --data times.tfrecord --target y --epochs 20 --lr 0.05 --shuffle 32 --folder time_records --quiet --json 2>warnings)
+  above 0.99 "$(number accuracy "$result")" "accuracy with times in records"
+  grep -q 'mixed with those near them only: --shuffle=32, records=64' warnings || fail "a small buffer must be warned of: $(cat warnings)"
+fi
 expect_text 'float32 rounds away: inputs=time' "$lockstep" train --model mlp --data times.csv --normalize none --dry-run
 
 # A model that was exported knows what it takes.

@@ -79,7 +79,7 @@ void warn_of_rounding(const InputValues& values, const DataForm& form, const std
 
 InputScaling input_scaling(const std::string& mode, const DataForm& form, const ExamplePart& training) {
   if (mode != "standard") {
-    const bool is_table = form.kind == "csv" || (form.kind == "npz" && form.input_shape.size() == 1);
+    const bool is_table = form.kind == "csv" || (!form.is_image && form.input_shape.size() == 1);
     if (is_table) warn_of_rounding(values_of_inputs(training, false), form, mode);
     return {torch::zeros({1}), torch::full({1}, mode == "unit" ? 1.0 / 255 : 1.0)};
   }

@@ -171,13 +171,13 @@ at::Tensor read_input(const data::Named& record, const DataForm& form, bool may_
         data::decode_image(record.get<data::Bytes>(form.features[0]), {.channels = form.input_shape[0]});
     return fitted_image(image, form.input_shape, may_scale);
   }
-  if (form.features.size() == 1) {
-    const at::Tensor values = record[form.features[0]];
-    return (values.scalar_type() == at::kByte ? values : values.to(at::kFloat)).view(form.input_shape);
-  }
   std::vector<at::Tensor> parts;
-  for (const std::string& name : form.features) parts.push_back(record[name].to(at::kFloat));
-  return torch::cat(parts).view(form.input_shape);
+  for (const std::string& name : form.features) {
+    const at::Tensor values = record[name];
+    // Float32 does not have all integers.
+    parts.push_back(values.scalar_type() == at::kLong ? values.to(at::kDouble) : values);
+  }
+  return (parts.size() == 1 ? parts[0] : torch::cat(parts)).view(form.input_shape);
 }
 
 at::Tensor read_target(const data::Named& record, const DataForm& form, bool has_target, bool is_binary) {

@@ -210,7 +210,9 @@ void run_export(const ModelRequest& request) {
   check_keeps_models(request.output, request.model);
   const TrainedModel trained = load_trained(request.model, {});
   const std::shared_ptr<Network> model = make_trained(trained);
-  const std::string plan = trained.has_form ? trained.plan.to_json().dump() : "";
+  Json values = trained.plan.to_json();
+  for (const char* name : {"data", "validation", "folder"}) values["settings"].erase(name);  // paths of this machine
+  const std::string plan = trained.has_form ? values.dump() : "";
   if (extension == ".pt") {
     torch::jit::ExtraFilesMap extra;
     if (!plan.empty()) extra[kPlanInside] = plan;
