@@ -42,6 +42,7 @@
 #include "lockstep/data/formats/records/record_reader.h"
 #include "lockstep/data/formats/records/record_writer.h"
 #include "lockstep/data/image_folder.h"
+#include "lockstep/data/independent_rows.h"
 #include "lockstep/data/parse_example.h"
 #include "lockstep/data/sources.h"
 #include "lockstep/data/torch_dataset.h"

@@ -53,4 +53,9 @@ struct LOCKSTEP_API ImageFolder {
 /// the given classes, or an image is of a format that cannot be read (.webp, .bmp, .gif, .tif, ...).
 LOCKSTEP_API ImageFolder image_folder(const std::string& folder, const ImageFolderOptions& options = {});
 
+/// The paths of all images in a folder and the folders in it, sorted: the files that `image_folder` would take, also
+/// those in no folder of a class. Throws c10::ValueError where there is no such folder, or an image is of a format that
+/// cannot be read.
+LOCKSTEP_API std::vector<std::string> image_files(const std::string& folder);
+
 }  // namespace lockstep::data

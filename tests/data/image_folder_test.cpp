@@ -143,6 +143,17 @@ TEST_F(ImageFolderTest, LeavesOutWhatIsNoImage) {
   EXPECT_EQ(values_of(image_folder(path("pets"), {.shuffle = false}).dataset), kPets);
 }
 
+TEST_F(ImageFolderTest, FilesNeedNoClasses) {
+  write_pets();
+  write_image("pets/top.png", 1);
+  write("pets/notes.txt", "no image");
+  const std::vector<std::string> files = image_files(path("pets"));
+  EXPECT_EQ(files,
+            (std::vector<std::string>{path("pets/cat/a.png"), path("pets/cat/b.png"), path("pets/dog/1.png"),
+                                      path("pets/dog/3.png"), path("pets/dog/deep/er/2.PNG"), path("pets/top.png")}));
+  EXPECT_THROW(image_files(path("none")), c10::ValueError);
+}
+
 TEST_F(ImageFolderTest, SaysWhatIsWrong) {
   const auto error = [&](const std::string& name) { return message_of([&] { image_folder(path(name)); }); };
   EXPECT_THAT(error("nowhere"), AllOf(HasSubstr("must exist"), HasSubstr("nowhere")));

@@ -48,6 +48,11 @@ for name in loss accuracy val_loss val_accuracy; do
   [[ $(number $name "$(cat whole.json)") == "$(number $name "$(cat halves.json)")" ]] || fail "resume must give the same $name: $(cat whole.json) $(cat halves.json)"
 done
 cmp whole/model.safetensors halves/model.safetensors || fail "resume must give the same parameters"
+# Before its first checkpoint, too.
+mkdir begun
+cp whole/plan.json begun
+"$lockstep" train --folder begun --resume --quiet --json >begun.json
+cmp whole/model.safetensors begun/model.safetensors || fail "a run without a checkpoint must begin as it had begun: $(cat whole.json) $(cat begun.json)"
 expect_text 'begun with another value: --lr' "$lockstep" train --folder halves --resume --lr 0.5
 expect_text 'the folder has a run' "$lockstep" train "${flags[@]}" --folder halves
 expect_text 'has no run' "$lockstep" train --folder nothing --resume
@@ -147,6 +152,15 @@ printf 'x,z,y\n1,2,0.5\n2,1,1.5\n3,5,2.5\n4,4,3.5\n' >numbers.csv
 expect_text 'val_r2' "$lockstep" train --model mlp --data numbers.csv --epochs 2 --folder numbers --metrics mae,r2 --validation numbers.csv --quiet
 "$lockstep" predict numbers --data numbers.csv -o numbers_out.csv >log
 [[ $(wc -l <numbers_out.csv) == 5 ]] || fail "predict must write a row for each example"
+(cd one && "$lockstep" train --folder ../numbers --resume --epochs 3 --quiet >../log) || fail "a run must find its data from another folder"
+mkdir moved
+mv numbers.csv moved
+expect_text 'there is no such file' "$lockstep" train --folder numbers --resume --epochs 4
+"$lockstep" train --folder numbers --resume --epochs 4 --data moved/numbers.csv --validation moved/numbers.csv --quiet >log
+sed 's/0\.5/0.6/' moved/numbers.csv >numbers.csv
+expect_text 'the data have changed since the run began' "$lockstep" train --folder numbers --resume --epochs 5 --data numbers.csv
+mv moved/numbers.csv .
+expect_text 'validation_examples: 8' "$lockstep" train --model mlp --data numbers.csv --validation numbers.csv,numbers.csv --dry-run
 printf '\xef\xbb\xbfx,kind\n1,cat\n2, dog\n3,cat \n4,dog\n' >texts.csv # spaces around targets do not count, nor does a mark before UTF-8
 "$lockstep" train --model mlp --data texts.csv --target kind --epochs 1 --folder texts --quiet >log
 "$lockstep" predict texts --data texts.csv -o texts_out.csv >log
@@ -158,6 +172,60 @@ printf 'x,y\n1,0\n2,1\n3,O\n' >mixed.csv
 expect_text 'row=3, text="O"' "$lockstep" train --model mlp --data mixed.csv
 printf 'x,y\n1,0\nnan,1\n' >infinite.csv
 expect_text 'line=3, column=x, text="nan"' "$lockstep" train --model mlp --data infinite.csv
+printf 'x,y\n1e-50,0\n2,1\n\n' >small.csv
+"$lockstep" train --model mlp --data small.csv --epochs 1 --folder small --quiet >log
+printf 'x,y\n1,1\n2,2\n3,3\n4,5A\n' >codes.csv
+expect_text 'row=4, text="5A"' "$lockstep" train --model mlp --data codes.csv
+expect_text '"1","2","3","5A"' "$lockstep" train --model mlp --data codes.csv --loss cross_entropy --dry-run
+expect_text 'row=1, text="cat"' "$lockstep" train --model mlp --data texts.csv --target kind --loss binary_cross_entropy
+
+# Headers and files that are not what they should be.
+printf '5.1,3.5,0\n4.9,3.0,1\n' >rows.csv
+expect_text 'the first line must have the names of the columns: file="rows.csv", name=5.1' "$lockstep" train --model mlp --data rows.csv --target 0
+printf ',x,y\n0,1,0\n1,2,1\n' >index.csv
+expect_text 'a column has no name: file="index.csv", column=0' "$lockstep" train --model mlp --data index.csv
+"$lockstep" train --model mlp --data index.csv --features x --epochs 1 --folder index --quiet >log
+printf 'x,z,label\n1,2,0.5\n' >other.csv
+expect_text 'all CSV files must have the columns of the first one: file="other.csv", column=2, name=label' "$lockstep" train --model mlp --data numbers.csv,other.csv
+cp "$repository/tests/fixtures/numpy/pair.npz" arrays.npz
+expect_text 'file="arrays.npz", kind=npz, kind of "numbers.csv"=csv' "$lockstep" train --model mlp --data numbers.csv,arrays.npz
+cp numbers.csv NUMBERS.CSV
+expect_text 'kind: csv' "$lockstep" train --model mlp --data NUMBERS.CSV --dry-run
+tr , '\t' <numbers.csv >numbers.tsv
+expect_text 'a table must be a .csv file with commas' "$lockstep" train --model mlp --data numbers.tsv
+printf '\xff\xfex\0,\0y\0\n\0' >wide.csv
+expect_text 'found=UTF-16' "$lockstep" train --model mlp --data wide.csv
+gzip -c "$repository/docs/glossary.md" >book.txt.gz
+expect_text 'text must not be compressed' "$lockstep" train --model gpt --data book.txt.gz
+
+# Data in the order of their classes are mixed as a whole: nothing can be learnt here but the number of each class.
+awk 'BEGIN { print "x,y"; for (i = 0; i < 24000; ++i) print i % 2 "," (i >= 12000) }' >sorted.csv
+for shuffle in 1 0; do
+  "$lockstep" train --model mlp --hidden 4 --data sorted.csv --optimizer sgd --lr 0.2 --batch-size 200 --epochs 1 --shuffle $shuffle --folder "sorted$shuffle" --quiet >log
+done
+sorted=$(number loss "$("$lockstep" eval sorted1 --data sorted.csv --json)")
+above "$sorted" 0.72 "loss of sorted data"
+above 0.8 "$(number loss "$("$lockstep" eval sorted0 --data sorted.csv --json)")" "loss of sorted data without --shuffle"
+
+# Numbers that are large against their differences: float32 has no 1700000001.
+awk 'BEGIN { print "time,y"; for (i = 0; i < 64; ++i) print 1700000000 + i % 2 "," i % 2 }' >times.csv
+result=$("$lockstep" train --model mlp --hidden 8 --data times.csv --epochs 20 --lr 0.05 --folder times --quiet --json)
+above 0.99 "$(number accuracy "$result")" "accuracy with times"
+"$lockstep" export times -o times.pt >log
+[[ $("$lockstep" eval times.pt --data times.csv --json) == "$("$lockstep" eval times --data times.csv --json)" ]] || fail "times.pt must be as good as the run"
+if grep -q lockstep.plan times.pt && grep -q "$folder" times.pt; then fail "an exported model must not have paths of this machine"; fi
+if [[ -e records/plan.json ]]; then
+  "$lockstep" data write times.tfrecord --from times.csv --header >log
+  result=$("$lockstep" train --model mlp --hidden 8 --data times.tfrecord --target y --epochs 20 --lr 0.05 --shuffle 32 --folder time_records --quiet --json 2>warnings)
+  above 0.99 "$(number accuracy "$result")" "accuracy with times in records"
+  grep -q 'mixed with those near them only: --shuffle=32, records=64' warnings || fail "a small buffer must be warned of: $(cat warnings)"
+fi
+expect_text 'float32 rounds away: inputs=time' "$lockstep" train --model mlp --data times.csv --normalize none --dry-run
+
+# A model that was exported knows what it takes.
+expect_text 'the model takes examples of another shape: model="times.pt", shape=[1], shape of the data=[2]' "$lockstep" train --model times.pt --data numbers.csv --loss mse
+expect_text 'the model takes inputs of the shape [rows, 1]' "$lockstep" estimate --model times.pt --input-shape 2 --classes 2 --device cpu
+expect_text 'the model was made for other targets' "$lockstep" train --model times.pt --data numbers.csv --features x --loss mse
 
 # Memory before a training: exact for parameters, moments and gradients; replicas on CPUs share the moments.
 estimated=$("$lockstep" estimate --model mlp --input-shape 64 --hidden 128 --batch-size 64 --replicas 2 --device cpu --json)
@@ -182,6 +250,15 @@ if result=$("$lockstep" train --model resnet --hidden 4 --data images --epochs 3
   "$lockstep" predict stripes.pt --data images -o stripes.csv >log
   [[ $(cut -d, -f1 stripes.csv | tr '\n' ' ') == "class columns rows " ]] || fail "images must have their classes: $(cat stripes.csv)"
   expect_text 'normalize: none' "$lockstep" train --model stripes.pt --data images --dry-run # it scales them itself
+  mkdir -p flat colours/gray colours/red
+  cp images/rows/1.png flat/b.png
+  cp images/columns/1.png flat/a.png
+  "$lockstep" predict stripes --data flat -o flat.csv >log # without folders of classes
+  [[ $(cut -d, -f1,3 flat.csv | tr '\n' ' ') == "class,file columns,a.png rows,b.png " ]] || fail "predictions must name their images: $(cat flat.csv)"
+  expect_text 'images must be in a folder for each class: folder="flat"' "$lockstep" eval stripes --data flat
+  cp images/rows/1.png colours/gray
+  base64 -d >colours/red/1.png <<<iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAEUlEQVR42mP4z8CAFTEMLQkAKP8/wc53yE8AAAAASUVORK5CYII=
+  expect_text 'input_shape: [3,8,8]' "$lockstep" train --model cnn --data colours --dry-run
   # The last one has another size.
   base64 -d >images/columns/2.png <<<iVBORw0KGgoAAAANSUhEUgAAAAwAAAAICAAAAADoj0EtAAAAD0lEQVR42mNg+I8EaccBAJ9HL9Edgfv+AAAAAElFTkSuQmCC
   expect_text 'scale them with --image-size 8x8' "$lockstep" train --model cnn --data images --epochs 1 --folder sizes --quiet

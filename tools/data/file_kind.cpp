@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <string_view>
 
 #include "lockstep/base/error.h"
@@ -32,8 +33,10 @@ bool has_a_record(const std::string& path) {
   }
 }
 
-FileKind kind_by_name(std::string_view path) {
-  if (path.find(".tfrecord") != std::string_view::npos) return FileKind::Records;
+FileKind kind_by_name(const std::string& name) {
+  std::string path = name;
+  std::transform(path.begin(), path.end(), path.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (path.find(".tfrecord") != std::string::npos) return FileKind::Records;
   if (ends_with(path, ".csv") || ends_with(path, ".csv.gz")) return FileKind::Csv;
   if (ends_with(path, ".npy")) return FileKind::Npy;
   if (ends_with(path, ".npz")) return FileKind::Npz;

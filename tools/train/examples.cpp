@@ -1,12 +1,14 @@
 #include "tools/train/examples.h"
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
+#include <string_view>
 
 #include <torch/types.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/sources.h"
+#include "lockstep/data/element/bytes.h"
 #include "tools/command/nearest.h"
 #include "tools/data/file_kind.h"
 
@@ -19,12 +21,44 @@ std::string task_name(Task task) {
   return task == Task::Classes ? "classes" : task == Task::Numbers ? "numbers" : "sequence";
 }
 
-at::Tensor indices_of(const std::vector<bool>& keep, bool kept) {
-  std::vector<int64_t> indices;
-  for (size_t i = 0; i < keep.size(); ++i) {
-    if (keep[i] == kept) indices.push_back(static_cast<int64_t>(i));
+std::string lower_extension(const std::string& path) {
+  std::string text = std::filesystem::path(path).extension().string();
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+/// ValueError for files that look like data of a kind but cannot be read as such.
+void check_readable(const std::string& path, FileKind kind) {
+  using namespace std::string_view_literals;
+  const auto file = data::Buffer::map_file(path, "train");
+  const std::string_view head(file->data(), std::min<size_t>(file->size(), 2));
+  const bool is_utf16 = head == "\xff\xfe"sv || head == "\xfe\xff"sv;
+  const bool is_text = kind == FileKind::Csv || kind == FileKind::Text;
+  LOCKSTEP_CHECK_VALUE(!is_utf16 || !is_text, "[train] texts and tables must be UTF-8: file=\"", path,
+                       "\", found=UTF-16; save the file as UTF-8, or convert it with iconv -f UTF-16 -t UTF-8");
+  if (kind != FileKind::Text) return;
+  const std::string extension = lower_extension(path);
+  for (const char* table : {".tsv", ".tab", ".psv"}) {
+    LOCKSTEP_CHECK_VALUE(extension != table, "[train] a table must be a .csv file with commas and a header: file=\"",
+                         path, "\"; convert it");
   }
-  return torch::tensor(indices, torch::kLong);
+  LOCKSTEP_CHECK_VALUE(head != "\x1f\x8b"sv, "[train] text must not be compressed: file=\"", path,
+                       "\"; decompress it with gunzip");
+}
+
+std::string kind_of(const std::string& path) {
+  if (std::filesystem::is_directory(path)) return "folder";
+  return kind_name(file_kind(path));
+}
+
+/// ValueError where the files are not all of the kind of the first one.
+void check_one_kind(const std::vector<std::string>& paths) {
+  const std::string kind = kind_of(paths[0]);
+  for (const std::string& path : paths) {
+    const std::string other = kind_of(path);
+    LOCKSTEP_CHECK_VALUE(other == kind, "[train] all files of the data must be of one kind: file=\"", path,
+                         "\", kind=", other, ", kind of \"", paths[0], "\"=", kind, "; leave one of them out");
+  }
 }
 
 }  // namespace
@@ -49,17 +83,6 @@ DataForm DataForm::from_json(const Json& json) {
   form.input_shape = json.at("input_shape").get<std::vector<int64_t>>();
   form.is_image = json.at("is_image");
   return form;
-}
-
-OpenedData tensors_as_data(DataForm form, at::Tensor inputs, at::Tensor targets) {
-  const int64_t count = inputs.size(0);
-  return {std::move(form), count, false,
-          [inputs = std::move(inputs), targets = std::move(targets)](
-              const std::shared_ptr<const std::vector<bool>>& keep, bool kept) -> ExampleDataset {
-            if (!keep) return data::from_tensor_slices(std::tuple{inputs, targets});
-            const at::Tensor rows = indices_of(*keep, kept);
-            return data::from_tensor_slices(std::tuple{inputs.index_select(0, rows), targets.index_select(0, rows)});
-          }};
 }
 
 std::optional<Task> task_of_settings(const Settings& settings) {
@@ -131,11 +154,13 @@ OpenedData open_data(const std::vector<std::string>& paths, const Settings& sett
   for (const std::string& path : paths) {
     LOCKSTEP_CHECK_DATA(std::filesystem::exists(path), "[train] there is no such file: data=\"", path, "\"");
   }
+  check_one_kind(paths);
   OpenedData opened;
   if (std::filesystem::is_directory(paths[0])) {
     opened = open_images(paths, settings, options);
   } else {
     const FileKind kind = file_kind(paths[0]);
+    for (const std::string& path : paths) check_readable(path, kind);
     switch (kind) {
       case FileKind::Csv:
         opened = open_csv(paths, settings, options);

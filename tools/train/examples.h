@@ -48,14 +48,25 @@ struct DataForm {
   static DataForm from_json(const Json& json);
 };
 
+/// Some of the examples of files.
+struct ExamplePart {
+  int64_t count = 0;
+  /// Makes batches. `shuffle` > 0: in random order, another one in every epoch; 0: in the order of the files. Each call
+  /// makes a dataset with epochs of its own.
+  std::function<ExampleDataset(int64_t batch_size, int64_t shuffle)> batches;
+};
+
 /// Files that were opened: their form, and a dataset for each choice of examples.
 struct OpenedData {
   DataForm form;
   int64_t count = 0;
-  /// Whether examples are decoded while they are read, so that several threads should do so.
-  bool is_decoded = false;
+  /// Whether `shuffle` is the size of a buffer: records are read in their order. All other examples are shuffled as a
+  /// whole, before they are decoded.
+  bool is_stream = false;
+  /// The names of examples that have some: the files of images.
+  std::vector<std::string> names = {};
   /// Returns the examples i with keep[i] == kept, in the order of the files; null: all.
-  std::function<ExampleDataset(const std::shared_ptr<const std::vector<bool>>& keep, bool kept)> part;
+  std::function<ExamplePart(const std::shared_ptr<const std::vector<bool>>& keep, bool kept)> part = {};
 };
 
 struct OpenOptions {
@@ -75,6 +86,16 @@ OpenedData open_records(const std::vector<std::string>& paths, const Settings& s
 OpenedData open_images(const std::vector<std::string>& paths, const Settings& settings, const OpenOptions& options);
 OpenedData open_text(const std::vector<std::string>& paths, const Settings& settings, const OpenOptions& options);
 
+/// Internal: examples that are made by their numbers. `read` returns the batch of the examples with these numbers, also
+/// of none; it is called by so many threads.
+struct IndexedExamples {
+  int64_t count = 0;
+  std::function<Example(const at::Tensor& numbers)> read = {};
+  at::ScalarType input_dtype = at::kFloat;
+  at::ScalarType target_dtype = at::kLong;
+  int num_threads = 1;
+};
+OpenedData indexed_data(DataForm form, IndexedExamples examples);
 /// Internal: inputs and targets in memory.
 OpenedData tensors_as_data(DataForm form, at::Tensor inputs, at::Tensor targets);
 /// Internal: the name of the target: the one that is set, else the usual one among those of the data;
@@ -86,6 +107,14 @@ std::optional<Task> task_of_settings(const Settings& settings);
 /// Internal: sets the number of classes: integers from `smallest` to `largest` were found. ValueError where they cannot
 /// be classes.
 void set_classes(DataForm& form, const Settings& settings, int64_t smallest, int64_t largest, const std::string& place);
+/// Internal: the shape of the model's input for rows of this shape. ValueError where it has another number of values.
+std::vector<int64_t> shape_of_rows(at::IntArrayRef row, const Settings& settings, const OpenOptions& options,
+                                   const std::string& place);
+/// Internal: DataError for targets that the loss cannot learn, or that are no classes of the form.
+void check_numbers(const at::Tensor& targets, const Settings& settings, const std::string& place);
+void check_known_classes(const at::Tensor& classes, const DataForm& form);
+/// Internal: the targets of data without any.
+at::Tensor no_targets(const DataForm& form, int64_t rows);
 /// Internal: the image as [channels, height, width], scaled to the shape where the settings say so.
 at::Tensor fitted_image(const at::Tensor& image, const std::vector<int64_t>& shape, bool may_scale);
 /// Internal: the shape of images whose first one has this size.

@@ -242,6 +242,12 @@ class CharacterGpt final : public Network {
   torch::Tensor later_;
 };
 
+std::string rest_of_shape(const std::vector<int64_t>& shape) {
+  std::string text;
+  for (const int64_t size : shape) text += ", " + std::to_string(size);
+  return text;
+}
+
 }  // namespace
 
 bool is_built_in(const std::string& model) {
@@ -261,6 +267,8 @@ NetworkPlan network_plan(const Settings& settings, const DataForm& form, const s
   NetworkPlan plan{model, form.input_shape, form.outputs(), settings.integers("hidden"), 0, 0, 0};
   if (is_script_file(model_file.empty() ? model : model_file)) {
     plan.model = model_file.empty() ? model : model_file;
+    // Characters of a text may be fewer than all bytes; losses of numbers compare the shapes.
+    plan.outputs = form.task == Task::Classes ? form.num_classes : 0;
     return plan;
   }
   const std::string shape = c10::str(at::IntArrayRef(form.input_shape));
@@ -274,7 +282,8 @@ NetworkPlan network_plan(const Settings& settings, const DataForm& form, const s
                          ", width=", plan.width);
     return plan;
   }
-  LOCKSTEP_CHECK_VALUE(form.task != Task::Sequence, "[train] ", model, " does not learn text; use gpt");
+  LOCKSTEP_CHECK_VALUE(form.task != Task::Sequence, "[train] ", model,
+                       " does not learn text: use gpt; a table must be a .csv file with a header");
   LOCKSTEP_CHECK_VALUE(model == "mlp" || form.input_shape.size() == 3, "[train] ", model,
                        " learns images, [channels, height, width]: shape=", shape,
                        "; give --input-shape, such as 1x8x8, or use mlp");
@@ -291,20 +300,28 @@ std::shared_ptr<Network> make_network(const NetworkPlan& plan) {
   if (plan.model == "cnn") return std::make_shared<Cnn>(plan);
   if (plan.model == "resnet") return std::make_shared<ResNet>(plan);
   if (plan.model == "gpt") return std::make_shared<CharacterGpt>(plan);
-  return std::make_shared<ScriptNetwork>(plan.model);
+  return std::make_shared<ScriptNetwork>(plan.model, plan.outputs);
 }
 
-ScaledNetwork::ScaledNetwork(std::shared_ptr<Network> body, const torch::Tensor& shift, const torch::Tensor& scale)
+ScaledNetwork::ScaledNetwork(std::shared_ptr<Network> body, const torch::Tensor& shift, const torch::Tensor& scale,
+                             std::vector<int64_t> input_shape)
     : body_(register_module("body", std::move(body))),
       shift_(register_buffer("shift", shift.clone())),
-      scale_(register_buffer("scale", scale.clone())) {}
+      scale_(register_buffer("scale", scale.clone())),
+      input_shape_(std::move(input_shape)) {}
 
 torch::Tensor ScaledNetwork::forward(const torch::Tensor& x) {
-  return body_->forward((x.to(torch::kFloat) - shift_) * scale_);
+  LOCKSTEP_CHECK_VALUE(x.dim() == static_cast<int64_t>(input_shape_.size()) + 1 && x.size(1) == input_shape_[0],
+                       "[train] the model takes examples of another shape: shape=", x.sizes().slice(1),
+                       ", shape of the model=", at::IntArrayRef(input_shape_));
+  return body_->forward(((x.to(shift_.scalar_type()) - shift_) * scale_).to(torch::kFloat));
 }
 
 std::string ScaledNetwork::script(const std::string& self) const {
-  return "    x = (x.type_as(" + self + ".shift) - " + self + ".shift) * " + self + ".scale\n" +
+  const int float32 = static_cast<int>(torch::kFloat);
+  return c10::str("    assert x.dim() == ", input_shape_.size() + 1, " and x.size(1) == ", input_shape_[0],
+                  ", \"the model takes inputs of the shape [rows", rest_of_shape(input_shape_), "]\"\n",
+                  "    x = ((x.type_as(", self, ".shift) - ", self, ".shift) * ", self, ".scale).to(", float32, ")\n") +
          body_->script(self + ".body");
 }
 

@@ -45,11 +45,14 @@ NetworkPlan network_plan(const Settings& settings, const DataForm& form, const s
 /// Makes a network with random parameters, or with those of its file.
 std::shared_ptr<Network> make_network(const NetworkPlan& plan);
 
-/// Scales inputs before it calls another network: (x - shift) * scale, in float32. Its buffers have the scaling, so
-/// that it is part of checkpoints and exported models.
+/// Scales inputs before it calls another network: (x - shift) * scale in the type of the scaling, then in float32. Its
+/// buffers have the scaling, so that it is part of checkpoints and exported models. ValueError for inputs of another
+/// number of dimensions, or of values or channels: they would be repeated to fit the scaling.
 class ScaledNetwork final : public Network {
  public:
-  ScaledNetwork(std::shared_ptr<Network> body, const torch::Tensor& shift, const torch::Tensor& scale);
+  /// `input_shape` is that of an example.
+  ScaledNetwork(std::shared_ptr<Network> body, const torch::Tensor& shift, const torch::Tensor& scale,
+                std::vector<int64_t> input_shape);
 
   torch::Tensor forward(const torch::Tensor& x) override;
   std::string script(const std::string& self) const override;
@@ -58,6 +61,7 @@ class ScaledNetwork final : public Network {
   std::shared_ptr<Network> body_;
   torch::Tensor shift_;
   torch::Tensor scale_;
+  std::vector<int64_t> input_shape_;
 };
 
 }  // namespace lockstep::tools

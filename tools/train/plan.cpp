@@ -9,8 +9,11 @@
 #include <sstream>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/progress/progress.h"
+#include "lockstep/base/log.h"
 #include "tools/command/nearest.h"
+#include "tools/train/data_checksum.h"
+#include "tools/train/input_scaling.h"
+#include "tools/train/script_network.h"
 
 namespace lockstep::tools {
 namespace {
@@ -42,42 +45,7 @@ std::optional<double> as_part(const std::string& text) {
   return part;
 }
 
-/// Mean and deviation of each feature, or of each channel of images, over all examples.
-void standardize(TrainPlan& plan, const ExampleDataset& training) {
-  torch::Tensor first;
-  torch::Tensor sum;
-  torch::Tensor squares;
-  int64_t count = 0;
-  const bool has_channels = plan.form.input_shape.size() == 3;
-  constexpr int64_t kRows = 256;
-  progress::Task task("computing mean and variance", {.unit = "examples", .total = plan.examples});
-  for (const auto& [inputs, targets] : training.batch(kRows)) {
-    const torch::Tensor values = inputs.to(torch::kDouble);
-    LOCKSTEP_CHECK_DATA(values.isfinite().all().item<bool>(), "[train] inputs must be finite numbers: examples=", count,
-                        " to ", count + values.size(0) - 1, "; correct them, or leave features out with --features");
-    const torch::Tensor rows = has_channels ? values.transpose(0, 1).flatten(1).t() : values;
-    if (!first.defined()) {
-      // Differences to some value of the data keep their digits.
-      first = rows.mean(0);
-      sum = torch::zeros_like(first);
-      squares = torch::zeros_like(first);
-    }
-    const torch::Tensor differences = rows - first;
-    sum += differences.sum(0);
-    squares += differences.square().sum(0);
-    count += rows.size(0);
-    task.add(values.size(0));
-  }
-  const torch::Tensor mean = sum / count;
-  const torch::Tensor deviation = (squares / count - mean.square()).clamp_min(0).sqrt();
-  const torch::Tensor scale = torch::where(deviation > 1e-12, 1 / deviation, torch::ones_like(deviation));
-  const std::vector<int64_t> shape =
-      has_channels ? std::vector<int64_t>{plan.form.input_shape[0], 1, 1} : plan.form.input_shape;
-  plan.shift = (first + mean).to(torch::kFloat).reshape(shape);
-  plan.scale = scale.to(torch::kFloat).reshape(shape);
-}
-
-void choose_scaling(TrainPlan& plan, const ExampleDataset& training) {
+void choose_scaling(TrainPlan& plan, const ExamplePart& training) {
   if (plan.form.task == Task::Sequence) return;
   std::string mode = plan.settings.text("normalize");
   if (mode == "auto") {
@@ -86,22 +54,76 @@ void choose_scaling(TrainPlan& plan, const ExampleDataset& training) {
     mode = is_script ? "none" : plan.form.is_image ? "unit" : "standard";
     plan.settings.set("normalize", mode);
   }
-  plan.shift = torch::zeros({1});
-  plan.scale = torch::full({1}, mode == "unit" ? 1.0 / 255 : 1.0);
-  if (mode == "standard") standardize(plan, training);
+  const InputScaling scaling = input_scaling(mode, plan.form, training);
+  plan.shift = scaling.shift;
+  plan.scale = scaling.scale;
+}
+
+/// ValueError where a model of `lockstep export` was trained for other data.
+void check_script_form(const TrainPlan& plan) {
+  const std::string model = plan.settings.text("model");
+  if (!is_script_file(model)) return;
+  std::string text;
+  load_script(model, kPlanInside, &text);
+  if (text.empty()) return;
+  const DataForm form = TrainPlan::from_json(Json::parse(text), "file=\"" + model + "\"").form;
+  LOCKSTEP_CHECK_VALUE(
+      form.input_shape == plan.form.input_shape, "[train] the model takes examples of another shape: model=\"", model,
+      "\", shape=", at::IntArrayRef(form.input_shape), ", shape of the data=", at::IntArrayRef(plan.form.input_shape),
+      "; give --input-shape, --image-size, --length or --features");
+  LOCKSTEP_CHECK_VALUE(form.task == plan.form.task && form.outputs() >= plan.form.outputs(),
+                       "[train] the model was made for other targets: model=\"", model, "\", outputs=", form.outputs(),
+                       ", needed=", plan.form.outputs(), "; give --loss, or another model");
 }
 
 Json values_of(const torch::Tensor& tensor) {
   if (!tensor.defined()) return nullptr;
-  const torch::Tensor flat = tensor.flatten();
+  const torch::Tensor flat = tensor.flatten().to(torch::kDouble);
   return {{"shape", tensor.sizes().vec()},
-          {"values", std::vector<float>(flat.data_ptr<float>(), flat.data_ptr<float>() + flat.numel())}};
+          {"dtype", tensor.scalar_type() == torch::kDouble ? "float64" : "float32"},
+          {"values", std::vector<double>(flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel())}};
 }
 
 torch::Tensor tensor_of(const Json& json) {
   if (json.is_null()) return {};
-  return torch::tensor(json.at("values").get<std::vector<float>>())
+  const auto dtype = json.value("dtype", "float32") == "float64" ? torch::kDouble : torch::kFloat;
+  return torch::tensor(json.at("values").get<std::vector<double>>(), torch::kDouble)
+      .to(dtype)
       .reshape(json.at("shape").get<std::vector<int64_t>>());
+}
+
+/// What a run trains with, and what it is evaluated on.
+TrainData split_data(TrainPlan& plan, const OpenedData& opened) {
+  const std::vector<std::string> validation = plan.settings.list("validation");
+  plan.data_checksum = data_checksum(plan.settings.list("data"));
+  plan.examples = opened.count;
+  if (validation.empty()) return {opened.part(nullptr, true), std::nullopt};
+  if (const auto part = validation.size() == 1 ? as_part(validation[0]) : std::nullopt) {
+    const auto seed = static_cast<uint64_t>(plan.settings.integer("seed"));
+    const auto held_back = choose_held_back(opened.count, *part, seed);
+    plan.validation_examples = std::count(held_back->begin(), held_back->end(), true);
+    plan.examples -= plan.validation_examples;
+    return {opened.part(held_back, false), opened.part(held_back, true)};
+  }
+  const OpenedData other = open_data(validation, plan.settings, {.form = plan.form});
+  plan.settings.set("validation", absolute_paths(validation));
+  plan.validation_checksum = data_checksum(validation);
+  plan.validation_examples = other.count;
+  return {opened.part(nullptr, true), other.part(nullptr, true)};
+}
+
+/// ValueError where a run is continued with other data than those that it began with.
+void check_same_data(const TrainPlan& plan, const TrainPlan& saved) {
+  const bool is_known = !saved.data_checksum.empty();
+  const bool is_same =
+      !is_known || (plan.data_checksum == saved.data_checksum && plan.validation_checksum == saved.validation_checksum);
+  LOCKSTEP_CHECK_VALUE(
+      is_same && plan.examples == saved.examples && plan.validation_examples == saved.validation_examples,
+      "[train] the data have changed since the run began: examples=", plan.examples,
+      ", examples of the run=", saved.examples, ", for validation=", plan.validation_examples,
+      ", of the run=", saved.validation_examples, ", data=\"", plan.data_checksum, "\", data of the run=\"",
+      saved.data_checksum, "\", validation=\"", plan.validation_checksum, "\", of the run=\"",
+      saved.validation_checksum, "\"; give the data of the run with --data and --validation, or begin another run");
 }
 
 }  // namespace
@@ -138,7 +160,7 @@ int64_t TrainPlan::steps_per_epoch() const {
 std::shared_ptr<Network> TrainPlan::make_model() const {
   std::shared_ptr<Network> network = make_network(network_plan(settings, form, model_file));
   if (!shift.defined()) return network;
-  return std::make_shared<ScaledNetwork>(network, shift, scale);
+  return std::make_shared<ScaledNetwork>(network, shift, scale, form.input_shape);
 }
 
 Json TrainPlan::to_json() const {
@@ -147,6 +169,8 @@ Json TrainPlan::to_json() const {
           {"data", form.to_json()},
           {"examples", examples},
           {"validation_examples", validation_examples},
+          {"data_checksum", data_checksum},
+          {"validation_checksum", validation_checksum},
           {"shift", values_of(shift)},
           {"scale", values_of(scale)}};
 }
@@ -160,6 +184,8 @@ TrainPlan TrainPlan::from_json(const Json& json, const std::string& place) {
     plan.form = DataForm::from_json(json.at("data"));
     plan.examples = json.at("examples");
     plan.validation_examples = json.at("validation_examples");
+    plan.data_checksum = json.value("data_checksum", "");
+    plan.validation_checksum = json.value("validation_checksum", "");
     plan.shift = tensor_of(json.at("shift"));
     plan.scale = tensor_of(json.at("scale"));
     return plan;
@@ -171,35 +197,27 @@ TrainPlan TrainPlan::from_json(const Json& json, const std::string& place) {
 PlannedTraining plan_training(Settings settings, const std::optional<TrainPlan>& saved) {
   TrainPlan plan;
   plan.settings = std::move(settings);
+  const std::vector<std::string> paths = plan.settings.list("data");
   const OpenedData opened =
-      open_data(plan.settings.list("data"), plan.settings, {.form = saved ? std::optional(saved->form) : std::nullopt});
+      open_data(paths, plan.settings, {.form = saved ? std::optional(saved->form) : std::nullopt});
+  plan.settings.set("data", absolute_paths(paths));
   plan.form = opened.form;
-  plan.examples = opened.count;
-  TrainData examples{opened.part(nullptr, true), std::nullopt};
-  if (const auto validation = plan.settings.find_text("validation")) {
-    if (const auto part = as_part(*validation)) {
-      const auto seed = static_cast<uint64_t>(plan.settings.integer("seed"));
-      const auto held_back = choose_held_back(opened.count, *part, seed);
-      plan.validation_examples = std::count(held_back->begin(), held_back->end(), true);
-      plan.examples -= plan.validation_examples;
-      examples = {opened.part(held_back, false), opened.part(held_back, true)};
-    } else {
-      const OpenedData other = open_data({*validation}, plan.settings, {.form = plan.form});
-      plan.validation_examples = other.count;
-      examples.validation = other.part(nullptr, true);
-    }
-  }
+  TrainData examples = split_data(plan, opened);
   choose_loss(plan);
   if (saved) {
-    LOCKSTEP_CHECK_VALUE(plan.examples == saved->examples && plan.validation_examples == saved->validation_examples,
-                         "[train] the data have changed since the run began: examples=", plan.examples,
-                         ", examples of the run=", saved->examples, ", for validation=", plan.validation_examples,
-                         ", of the run=", saved->validation_examples, "; begin another run");
+    check_same_data(plan, *saved);
     plan.shift = saved->shift;
     plan.scale = saved->scale;
     plan.model_file = saved->model_file;
   } else {
+    check_script_form(plan);
     choose_scaling(plan, examples.training);
+  }
+  const int64_t buffer = plan.settings.integer("shuffle");
+  if (opened.is_stream && buffer > 0 && buffer < plan.examples) {
+    LOCKSTEP_LOG(Warn) << "[train] records are mixed with those near them only: --shuffle=" << buffer
+                       << ", records=" << plan.examples
+                       << "; give a larger --shuffle, or write the records in random order";
   }
   return {std::move(plan), std::move(examples)};
 }
@@ -219,10 +237,9 @@ TrainPlan read_plan(const std::string& folder) {
   return plan;
 }
 
-ExampleDataset batches_of(const ExampleDataset& examples, int64_t batch_size, int64_t buffer) {
-  // All workers read everything and use their part of each batch, so that examples and numbers are those of one worker.
-  ExampleDataset shuffled = buffer > 0 ? examples.shuffle(buffer) : examples;
-  return shuffled.batch(batch_size).with_options({.auto_shard_policy = data::AutoShardPolicy::Data});
+ExampleDataset batches_of(const ExamplePart& examples, int64_t batch_size, int64_t shuffle) {
+  // All workers share one stream of batches, so that examples and numbers are those of one worker.
+  return examples.batches(batch_size, shuffle).with_options({.auto_shard_policy = data::AutoShardPolicy::Data});
 }
 
 }  // namespace lockstep::tools

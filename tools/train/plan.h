@@ -20,6 +20,9 @@ struct TrainPlan {
   DataForm form = {};
   int64_t examples = 0;
   int64_t validation_examples = 0;
+  /// What the data were (data_checksum.h); empty: not known, and of validation none of its own.
+  std::string data_checksum = {};
+  std::string validation_checksum = {};
   /// How inputs are scaled; undefined for text.
   torch::Tensor shift = {};
   torch::Tensor scale = {};
@@ -35,8 +38,8 @@ struct TrainPlan {
 
 /// The examples of a training.
 struct TrainData {
-  ExampleDataset training;
-  std::optional<ExampleDataset> validation;
+  ExamplePart training;
+  std::optional<ExamplePart> validation;
 };
 
 struct PlannedTraining {
@@ -44,7 +47,9 @@ struct PlannedTraining {
   TrainData data;
 };
 
-/// Opens the data and decides what the settings leave open. `saved`: the plan of a run that is continued.
+/// Opens the data and decides what the settings leave open. `saved`: the plan of a run that is continued; ValueError
+/// where the contents of the data are not those of the run. No random numbers are drawn, and no epoch of the returned
+/// data begins.
 PlannedTraining plan_training(Settings settings, const std::optional<TrainPlan>& saved);
 
 /// Sets loss, metrics and learning rate where they are open. ValueError where they do not fit the task.
@@ -59,7 +64,7 @@ std::string script_path(const std::string& folder);
 /// Reads the plan of a run folder. DataError where there is none.
 TrainPlan read_plan(const std::string& folder);
 
-/// Prepares examples for a trainer: shuffled where `buffer` > 0, in batches.
-ExampleDataset batches_of(const ExampleDataset& examples, int64_t batch_size, int64_t buffer = 0);
+/// Prepares examples for a trainer: in batches, in random order where `shuffle` > 0.
+ExampleDataset batches_of(const ExamplePart& examples, int64_t batch_size, int64_t shuffle = 0);
 
 }  // namespace lockstep::tools

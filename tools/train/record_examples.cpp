@@ -31,8 +31,9 @@ using FoundFeatures = std::map<std::string, FoundFeature>;
 
 /// What a pass over all records finds.
 struct RecordScan {
-  FoundFeatures first;
   int64_t count = 0;
+  /// Whether an image has colours.
+  bool has_colours = false;
   int64_t smallest = std::numeric_limits<int64_t>::max();
   int64_t largest = std::numeric_limits<int64_t>::min();
 };
@@ -61,14 +62,24 @@ FoundFeatures first_features(const std::string& path) {
   return features_of(record);
 }
 
-/// Counts the records of all files, and finds the range of an integer target.
-RecordScan scan_records(const std::vector<std::string>& paths, const std::string& target) {
+bool is_encoded_image(const data::Bytes& bytes) {
+  const std::string_view head = bytes.view().substr(0, 4);
+  return head.substr(0, 3) == "\xff\xd8\xff" || head == "\x89PNG";
+}
+
+/// Counts the records of all files, and finds the range of an integer target and whether images have colours; `image`
+/// and `target` may be empty.
+RecordScan scan_records(const std::vector<std::string>& paths, const std::string& target, const std::string& image) {
   RecordScan scan;
   for (const std::string& path : paths) {
     data::RecordReader reader(path);
     for (data::Bytes record; reader.next(record); ++scan.count) {
-      if (target.empty()) continue;
+      if (target.empty() && image.empty()) continue;
       data::parse_features(record, [&](std::string_view key, const data::FeatureValues& values) {
+        if (key == image && values.kind() == data::FeatureKind::Bytes && values.size() == 1 && !scan.has_colours) {
+          const data::Bytes file = values.first();
+          scan.has_colours = is_encoded_image(file) && data::image_size(file).channels >= 3;
+        }
         if (key != target || values.kind() != data::FeatureKind::Int64 || values.size() != 1) return;
         int64_t value = 0;
         values.read(std::span<int64_t>(&value, 1));
@@ -78,11 +89,6 @@ RecordScan scan_records(const std::vector<std::string>& paths, const std::string
     }
   }
   return scan;
-}
-
-bool is_encoded_image(const data::Bytes& bytes) {
-  const std::string_view head = bytes.view().substr(0, 4);
-  return head.substr(0, 3) == "\xff\xd8\xff" || head == "\x89PNG";
 }
 
 std::vector<std::string> input_features(const FoundFeatures& found, const std::string& target, const Settings& settings,
@@ -165,13 +171,13 @@ at::Tensor read_input(const data::Named& record, const DataForm& form, bool may_
         data::decode_image(record.get<data::Bytes>(form.features[0]), {.channels = form.input_shape[0]});
     return fitted_image(image, form.input_shape, may_scale);
   }
-  if (form.features.size() == 1) {
-    const at::Tensor values = record[form.features[0]];
-    return (values.scalar_type() == at::kByte ? values : values.to(at::kFloat)).view(form.input_shape);
-  }
   std::vector<at::Tensor> parts;
-  for (const std::string& name : form.features) parts.push_back(record[name].to(at::kFloat));
-  return torch::cat(parts).view(form.input_shape);
+  for (const std::string& name : form.features) {
+    const at::Tensor values = record[name];
+    // Float32 does not have all integers.
+    parts.push_back(values.scalar_type() == at::kLong ? values.to(at::kDouble) : values);
+  }
+  return (parts.size() == 1 ? parts[0] : torch::cat(parts)).view(form.input_shape);
 }
 
 at::Tensor read_target(const data::Named& record, const DataForm& form, bool has_target, bool is_binary) {
@@ -202,7 +208,8 @@ OpenedData open_records(const std::vector<std::string>& paths, const Settings& s
   describe_inputs(found, form, settings, is_fixed, parsed);
   if (!target.empty())
     describe_target(found.at(target), form, settings, is_fixed, place + ", feature=" + target, parsed);
-  const RecordScan scan = scan_records(paths, target);
+  const RecordScan scan = scan_records(paths, target, form.is_image && !is_fixed ? form.features[0] : "");
+  if (scan.has_colours) form.input_shape[0] = 3;
   if (form.task == Task::Classes && !target.empty()) {
     if (is_fixed) {
       LOCKSTEP_CHECK_DATA(scan.smallest >= 0 && scan.largest < form.num_classes,
@@ -216,26 +223,31 @@ OpenedData open_records(const std::vector<std::string>& paths, const Settings& s
   const bool is_binary = settings.find_text("loss") == "binary_cross_entropy";
   const bool may_scale = settings.has("image-size") || is_fixed;
   const int threads = form.is_image ? std::min(num_hardware_threads(), kMostDecodingThreads) : 1;
-  const auto part = [=](const std::shared_ptr<const std::vector<bool>>& keep, bool kept) -> ExampleDataset {
-    data::Dataset<data::Bytes> records = data::tfrecords(paths);
-    if (keep) {
-      const auto count = std::count(keep->begin(), keep->end(), kept);
-      records =
-          records.enumerate()
-              .filter([keep, kept](int64_t index, const data::Bytes& /*record*/) { return (*keep)[index] == kept; })
-              .map([](int64_t /*index*/, const data::Bytes& record) { return record; })
-              .assert_cardinality(count);
-    } else {
-      records = records.assert_cardinality(scan.count);
-    }
-    return records.map(data::parse_example(parsed))
-        .map(
-            [form, may_scale, has_target, is_binary](const data::Named& record) {
-              return Example{read_input(record, form, may_scale), read_target(record, form, has_target, is_binary)};
-            },
-            {.num_threads = threads});
+  const auto part = [=](const std::shared_ptr<const std::vector<bool>>& keep, bool kept) -> ExamplePart {
+    const int64_t count = keep ? std::count(keep->begin(), keep->end(), kept) : scan.count;
+    return {count, [=](int64_t batch_size, int64_t shuffle) -> ExampleDataset {
+              data::Dataset<data::Bytes> records = data::tfrecords(paths);
+              if (keep) {
+                records = records.enumerate()
+                              .filter([keep, kept](int64_t index, const data::Bytes& /*record*/) {
+                                return (*keep)[static_cast<size_t>(index)] == kept;
+                              })
+                              .map([](int64_t /*index*/, const data::Bytes& record) { return record; });
+              }
+              records = records.assert_cardinality(count);
+              // The buffer has records, not images.
+              if (shuffle > 0) records = records.shuffle(shuffle);
+              return records.map(data::parse_example(parsed))
+                  .map(
+                      [form, may_scale, has_target, is_binary](const data::Named& record) {
+                        return Example{read_input(record, form, may_scale),
+                                       read_target(record, form, has_target, is_binary)};
+                      },
+                      {.num_threads = threads})
+                  .batch(batch_size);
+            }};
   };
-  return {form, scan.count, form.is_image, part};
+  return {.form = form, .count = scan.count, .is_stream = true, .part = part};
 }
 
 }  // namespace lockstep::tools

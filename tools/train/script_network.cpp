@@ -42,7 +42,7 @@ torch::jit::Module load_script(const std::string& file, const std::string& extra
   }
 }
 
-ScriptNetwork::ScriptNetwork(const std::string& file) : script_(load_script(file)) {
+ScriptNetwork::ScriptNetwork(const std::string& file, int64_t outputs) : script_(load_script(file)), outputs_(outputs) {
   LOCKSTEP_CHECK_DATA(script_.find_method("forward"), "[train] the model must have a method forward: file=\"", file,
                       "\"");
   share(script_, *this);
@@ -81,7 +81,11 @@ torch::Tensor ScriptNetwork::forward(const torch::Tensor& x) {
   const torch::jit::GraphOptimizerEnabledGuard same_in_each_call(false);
   const c10::IValue output = script_.forward({x});
   LOCKSTEP_CHECK_VALUE(output.isTensor(), "[train] the model must return one tensor: type=", output.tagKind());
-  return output.toTensor();
+  const torch::Tensor values = output.toTensor();
+  LOCKSTEP_CHECK_VALUE(values.dim() != 2 || values.size(1) >= outputs_,
+                       "[train] the model must have an output for each class of the data: outputs=", values.size(1),
+                       ", classes=", outputs_, "; change its last layer, or give another --target");
+  return values;
 }
 
 torch::jit::Module ScriptNetwork::present() {

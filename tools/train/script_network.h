@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,8 +15,9 @@ namespace lockstep::tools {
 /// replica loads its own.
 class ScriptNetwork final : public Network {
  public:
-  /// DataError where the file is no TorchScript model with a method `forward`.
-  explicit ScriptNetwork(const std::string& file);
+  /// DataError where the file is no TorchScript model with a method `forward`. `outputs`: the least number of outputs
+  /// that it must return for an example.
+  explicit ScriptNetwork(const std::string& file, int64_t outputs = 0);
 
   torch::Tensor forward(const torch::Tensor& x) override;
   std::string script(const std::string& self) const override { return "    x = " + self + ".forward(x)\n"; }
@@ -37,12 +39,16 @@ class ScriptNetwork final : public Network {
   void refresh();
 
   torch::jit::Module script_;
+  int64_t outputs_;
   std::vector<Shared> shared_;
 };
 
 /// Returns a TorchScript model that computes what the network does, with its parameters: Python's `torch.jit.load`
 /// reads what its `save` writes. It is in evaluation mode.
 torch::jit::Module to_script(Network& network);
+
+/// The name of the file inside of a TorchScript file, and of the text inside of a safetensors file, that has the plan.
+inline constexpr const char* kPlanInside = "lockstep.plan";
 
 /// Internal: loads a file; DataError that names it where it is no TorchScript. `extra` is the text of the file of this
 /// name inside, where there is one.

@@ -29,8 +29,10 @@ std::vector<Setting> make_settings() {
        "Scaling of inputs, kept with the model: standard (mean 0, variance 1), unit (divided by 255), none; auto: none "
        "for FILE.pt, unit for images, otherwise standard",
        "auto,standard,unit,none"},
-      {"shuffle", kInteger, "10000", "The number of examples that are shuffled at a time; 0: none", "", 0},
-      {"validation", kText, "", "A file or folder like --data, or the part of it that is held back, such as 0.2"},
+      {"shuffle", kInteger, "10000",
+       "0: examples keep their order. Otherwise all are shuffled in every epoch; of record files so many at a time", "",
+       0},
+      {"validation", kList, "", "Files or a folder like --data, or the part of it that is held back, such as 0.2"},
       {"hidden", kList, "", "The widths of the layers of mlp (default 128,64), cnn (32,64) and resnet (16,32,64)"},
       {"width", kInteger, "64", "The number of features of a character, of gpt", "", 1},
       {"layers", kInteger, "2", "The number of layers of gpt", "", 1},

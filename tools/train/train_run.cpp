@@ -49,7 +49,8 @@ std::string usual_folder(const Settings& settings) {
 
 /// What may differ when a run is continued: the parameters are the same for every strategy.
 bool may_change(const std::string& name) {
-  return name == "strategy" || name == "replicas" || name == "devices" || name == "folder";
+  return name == "strategy" || name == "replicas" || name == "devices" || name == "folder" || name == "data" ||
+         name == "validation";
 }
 
 Settings continued_settings(const Settings& given, const TrainPlan& saved) {
@@ -133,7 +134,7 @@ std::string agreed_folder(const Strategy& strategy, const std::string& folder, c
     LOCKSTEP_THROW(c10::ValueError, "[train] the name of the folder is too long: characters=", folder.size());
   }
   Json same = plan.to_json();
-  same["settings"].erase("folder");
+  for (const char* name : {"folder", "data", "validation"}) same["settings"].erase(name);  // checksums stay
   // Computed by each worker; the first one's are used.
   same.erase("shift");
   same.erase("scale");

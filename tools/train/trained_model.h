@@ -20,9 +20,6 @@ struct TrainedModel {
 /// what is missing. `settings` are those of the command: they are added where the model has none.
 TrainedModel load_trained(const std::string& model, const Settings& settings);
 
-/// The name of the file inside of a TorchScript file, and of the text inside of a safetensors file, that has the plan.
-inline constexpr const char* kPlanInside = "lockstep.plan";
-
 /// Makes the model on the CPU, with its parameters, in evaluation mode.
 std::shared_ptr<Network> make_trained(const TrainedModel& trained);
 

@@ -124,14 +124,15 @@ std::string csv_field(const std::string& text) {
   return result + "\"";
 }
 
-void write_classes(std::ostream& file, const torch::Tensor& outputs, const DataForm& form) {
+void write_classes(std::ostream& file, const torch::Tensor& outputs, const DataForm& form,
+                   const std::vector<std::string>& names) {
   const auto [best, which] = torch::softmax(outputs, 1).max(1);
-  file << "class,probability\n";
+  file << "class,probability" << (names.empty() ? "" : ",file") << '\n';
   for (int64_t row = 0; row < outputs.size(0); ++row) {
     const auto number = which[row].item<int64_t>();
     const bool has_name = number < static_cast<int64_t>(form.class_names.size());
     file << (has_name ? csv_field(form.class_names[number]) : std::to_string(number)) << ',' << best[row].item<float>()
-         << '\n';
+         << (names.empty() ? "" : "," + csv_field(names[static_cast<size_t>(row)])) << '\n';
   }
 }
 
@@ -155,11 +156,12 @@ void write_numbers(std::ostream& file, const torch::Tensor& outputs) {
   }
 }
 
-void write_predictions_csv(const std::string& path, const torch::Tensor& outputs, const TrainPlan& plan) {
+void write_predictions_csv(const std::string& path, const torch::Tensor& outputs, const TrainPlan& plan,
+                           const std::vector<std::string>& names) {
   std::ofstream file(path);
   file.precision(9);
   if (plan.form.task == Task::Classes) {
-    write_classes(file, outputs, plan.form);
+    write_classes(file, outputs, plan.form, names);
   } else if (plan.form.task == Task::Sequence) {
     write_sequences(file, outputs);
   } else {
@@ -201,7 +203,7 @@ void run_prediction(const ModelRequest& request) {
   const torch::Tensor outputs =
       use.trainer->predict(batches_of(use.opened.part(nullptr, true), use.batch_size)).to(torch::kFloat).contiguous();
   if (extension == ".csv") {
-    write_predictions_csv(request.output, outputs, use.plan);
+    write_predictions_csv(request.output, outputs, use.plan, use.opened.names);
   } else {
     std::map<std::string, torch::Tensor> arrays{{"output", outputs}};
     if (use.plan.form.task != Task::Numbers) arrays["class"] = outputs.argmax(-1);
@@ -219,7 +221,9 @@ void run_export(const ModelRequest& request) {
   check_keeps_models(request.output, request.model);
   const TrainedModel trained = load_trained(request.model, {});
   const std::shared_ptr<Network> model = make_trained(trained);
-  const std::string plan = trained.has_form ? trained.plan.to_json().dump() : "";
+  Json values = trained.plan.to_json();
+  for (const char* name : {"data", "validation", "folder"}) values["settings"].erase(name);  // paths of this machine
+  const std::string plan = trained.has_form ? values.dump() : "";
   if (extension == ".pt") {
     torch::jit::ExtraFilesMap extra;
     if (!plan.empty()) extra[kPlanInside] = plan;

@@ -2,6 +2,7 @@
 
 #include <c10/util/StringUtil.h>
 
+#include "lockstep/data/independent_rows.h"
 #include "lockstep/data/rewrites/auto_shard.h"
 #include "lockstep/data/transforms.h"
 #include "lockstep/data/transforms/batching/rows.h"
@@ -35,6 +36,23 @@ WorkerPipeline cut_by_sizes(const Sharded& sharded, const InputWorker& worker) {
           is_cut ? c10::str(".rebatch(", *global_batch, ")", division) : division, !reads_all || !same_sizes};
 }
 
+/// Whether batches are made by a function of their rows, behind which nothing but options and buffers is.
+bool has_independent_rows(const Node& node) {
+  return states_independent_rows(node) || (node.role() == Role::Trailing && has_independent_rows(*node.input()));
+}
+
+/// Splits the batches of a stream that workers share, and selects the parts of this one; below the function that makes
+/// the rows.
+NodePtr share_batches(const NodePtr& node, const InputWorker& worker) {
+  if (states_independent_rows(*node)) {
+    const NodePtr& mapped = node->input();
+    return mapped->with_changed_inputs({share_batches(mapped->input(), worker)});
+  }
+  if (has_independent_rows(*node)) return node->with_changed_inputs({share_batches(node->input(), worker)});
+  // Workers that share a stream are sharded after the split, not before.
+  return shard_by_data(make_split(node, worker.num_replicas()), worker);
+}
+
 }  // namespace
 
 WorkerPipeline worker_pipeline(const NodePtr& dataset, const InputWorker& worker) {
@@ -43,8 +61,9 @@ WorkerPipeline worker_pipeline(const NodePtr& dataset, const InputWorker& worker
   if (worker.num_replicas() == 1) return {sharded.node, true};
   if (sharded.policy == AutoShardPolicy::Data) {
     check_has_rows(dataset->spec(), "distribute_dataset");
-    // Workers that share a stream are sharded after the split, not before.
-    return {shard_by_data(make_split(dataset, worker.num_replicas()), worker), true};
+    return {.node = share_batches(dataset, worker),
+            .order_is_global = true,
+            .reads_own_elements = worker.num_workers > 1 && has_independent_rows(*dataset)};
   }
   return cut_by_sizes(sharded, worker);
 }

@@ -92,9 +92,14 @@ std::vector<std::string> images_in(const fs::path& folder, progress::Task& task)
   }
   LOCKSTEP_CHECK_VALUE(!error, "[image_folder] the folder cannot be read: folder=\"", folder.string(), "\" (",
                        error.message(), ")");
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::vector<std::string> images_of_class(const fs::path& folder, progress::Task& task) {
+  std::vector<std::string> files = images_in(folder, task);
   LOCKSTEP_CHECK_VALUE(!files.empty(), "[image_folder] every class must have an image: folder=\"", folder.string(),
                        "\"; remove the folder, or add .jpg or .png files");
-  std::sort(files.begin(), files.end());
   return files;
 }
 
@@ -151,6 +156,14 @@ Dataset<LabelledBytes> labelled_files(const ImageFolderOptions& options, const s
 }  // namespace
 }  // namespace detail
 
+std::vector<std::string> image_files(const std::string& folder) {
+  std::error_code error;
+  LOCKSTEP_CHECK_VALUE(std::filesystem::is_directory(folder, error), "[image_files] the folder must exist: folder=\"",
+                       folder, "\"");
+  progress::Task task("listing images in " + folder, {.unit = "files"});
+  return detail::images_in(folder, task);
+}
+
 ImageFolder image_folder(const std::string& folder, const ImageFolderOptions& options) {
   const std::vector<std::string> folders = detail::class_folders(folder);
   const std::vector<std::string> classes = detail::classes_of(folder, folders, options.classes);
@@ -159,7 +172,7 @@ ImageFolder image_folder(const std::string& folder, const ImageFolderOptions& op
   progress::Task task("listing images in " + folder, {.unit = "files"});
   for (size_t label = 0; label < classes.size(); ++label) {
     if (!std::binary_search(folders.begin(), folders.end(), classes[label])) continue;
-    const auto of_class = detail::images_in(std::filesystem::path(folder) / classes[label], task);
+    const auto of_class = detail::images_of_class(std::filesystem::path(folder) / classes[label], task);
     files.insert(files.end(), of_class.begin(), of_class.end());
     labels.insert(labels.end(), of_class.size(), static_cast<int64_t>(label));
   }
