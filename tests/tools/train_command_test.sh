@@ -84,6 +84,7 @@ expect 1 'would replace the data or the model' "$lockstep" export kept.pt -o kep
 sed -i 's/"state": "finished"/"state": "preempted"/' kept/run.json
 expect 0 'warning: the run stopped at step 57 of 57: state=preempted; continue it with lockstep train --folder kept --resume' "$lockstep" eval kept --data part.csv
 [[ $("$lockstep" eval kept --data part.csv --json 2>log) == '{'* ]] || fail "the warning must be on standard error"
+expect 1 'none excludes other metrics' "$lockstep" eval two --data part.csv --metrics none,accuracy
 
 # A dry run refuses what a start refuses, and writes nothing.
 dry=(--model mlp --data part.csv --hidden 8 --dry-run)

@@ -43,6 +43,15 @@ void check_applies(const Settings& given, const TrainPlan& plan) {
                        "[train] text is not scaled: --normalize=", given.text("normalize"), "; leave it out");
 }
 
+void check_warm_up(const TrainPlan& plan) {
+  const int64_t warm_up = plan.settings.integer("warm-up");
+  const int64_t updates = plan.steps_per_epoch() * plan.settings.integer("epochs");
+  LOCKSTEP_CHECK_VALUE(warm_up < updates, "[train] the warm-up must end before the training: --warm-up=", warm_up,
+                       ", updates=", updates, "; make it shorter, or train for more epochs");
+}
+
+}  // namespace
+
 void check_metrics(const Settings& settings) {
   const std::vector<std::string> names = settings.list("metrics");
   for (const std::string& name : names) {
@@ -54,15 +63,6 @@ void check_metrics(const Settings& settings) {
                          "; leave none out, or the others");
   }
 }
-
-void check_warm_up(const TrainPlan& plan) {
-  const int64_t warm_up = plan.settings.integer("warm-up");
-  const int64_t updates = plan.steps_per_epoch() * plan.settings.integer("epochs");
-  LOCKSTEP_CHECK_VALUE(warm_up < updates, "[train] the warm-up must end before the training: --warm-up=", warm_up,
-                       ", updates=", updates, "; make it shorter, or train for more epochs");
-}
-
-}  // namespace
 
 void check_settings(const Settings& given, const TrainPlan& plan) {
   check_applies(given, plan);

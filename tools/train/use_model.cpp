@@ -11,6 +11,7 @@
 #include "lockstep/strategy/state/state_of.h"
 #include "tools/train/output_file.h"
 #include "tools/train/script_network.h"
+#include "tools/train/setting_checks.h"
 #include "tools/train/train_run.h"
 #include "tools/train/trained_model.h"
 #include "tools/train/trainer_parts.h"
@@ -73,6 +74,7 @@ ModelUse use_model(const ModelRequest& request, bool needs_target) {
       {.form = trained.has_form ? std::optional(trained.plan.form) : std::nullopt, .needs_target = needs_target});
   if (!trained.has_form) complete_plan(trained.plan, opened);
   choose_loss(trained.plan);
+  check_metrics(trained.plan.settings);
   const StrategyPlan where = plan_strategy(trained.plan.settings);
   LOCKSTEP_CHECK_VALUE(needs_target || where.num_workers == 1,
                        "[predict] rows are in order with one worker only: workers=", where.num_workers);
