@@ -34,10 +34,8 @@ printf 'examples per second: %.0f with 1 replica, %.0f with 2: %.2f times as fas
   "$(awk -v a="$(number seconds "$one")" -v b="$(number seconds "$two")" 'BEGIN { print a / b }')"
 echo "runs: $folder"
 
-if "$lockstep" report --help >/dev/null 2>&1; then
-  "$lockstep" report "$folder/replicas1" "$folder/replicas2" -o "$folder/report.html" >/dev/null
-  echo "report: $folder/report.html"
-  if [[ -n ${DISPLAY:-}${WAYLAND_DISPLAY:-} ]] && command -v xdg-open >/dev/null; then
-    xdg-open "$folder/report.html" >/dev/null 2>&1 &
-  fi
+"$lockstep" report "$folder/replicas1" "$folder/replicas2" -o "$folder/report.html" >/dev/null
+echo "report: $folder/report.html"
+if [[ -n ${DISPLAY:-}${WAYLAND_DISPLAY:-} ]] && command -v xdg-open >/dev/null; then
+  xdg-open "$folder/report.html" >/dev/null 2>&1 &
 fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Compares the calls of `lockstep` in the documentation with its help: docs_commands_test.sh LOCKSTEP ROOT.
-# Subcommands must exist, and have the options that the documentation gives them.
+# Subcommands must exist, and have the options that the documentation gives them. The README lists all of them.
 set -uo pipefail
 lockstep=$1
 cd "$2" || exit
@@ -72,6 +72,11 @@ while IFS=: read -r file line call; do
     grep -qE -- "(^|[ ,])$word([ ,=]|$)" <<<"$help" || fault "$file:$line" "lockstep ${path[*]} has no option $word"
   done
 done < <(calls README.md CONTRIBUTING.md docs/*.md)
+
+# The table of the README has every subcommand of the program.
+while read -r name; do
+  grep -qE "^\|.*\`lockstep ${name}[ \`]" README.md || fault "README.md" "the table of subcommands lacks lockstep $name"
+done < <("$lockstep" --help | sed -n '/^Subcommands:/,$s/^  \([a-z_][a-z_]*\).*/\1/p')
 
 ((count > 20)) || fault "docs" "only $count calls of lockstep were found; is the reading of blocks broken?"
 echo "docs: $count calls of lockstep"

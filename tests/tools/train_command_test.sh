@@ -37,6 +37,7 @@ accuracy=$(paste -d, <(tail -n +2 part.csv | sed 's/.*,//') <(tail -n +2 out.csv
 [[ $accuracy == "$(printf '%.4f' "$(number accuracy "$evaluated")")" ]] || fail "predict must be as accurate as eval: $accuracy, $evaluated"
 cut -d, -f1-64 part.csv >inputs.csv # without the target
 "$lockstep" predict two --data inputs.csv -o out.npz >log
+[[ $(find . -name '.lockstep-*') == "" ]] || fail "predict must leave no other files"
 expect_text 'output: float32 [400, 10]' "$lockstep" data inspect out.npz
 
 # A training that is continued has the numbers of one that was not interrupted.
@@ -64,8 +65,57 @@ expect_text 'the folder is not empty: folder="full"' "$lockstep" train "${flags[
 cp part.csv kept.csv
 expect_text 'would replace the data' "$lockstep" predict two --data kept.csv -o ./kept.csv
 cmp part.csv kept.csv || fail "predict must keep its data"
-expect_text 'would replace the model of a run' "$lockstep" export two -o two/model.safetensors
-expect_text 'would replace the model of a run' "$lockstep" export two -o two/model.pt
+cp "$digits" digits.csv
+"$lockstep" train --model mlp --data digits.csv --validation part.csv --epochs 1 --hidden 8 --folder kept --quiet >log
+echo mine >note.csv
+sum=$(cat digits.csv part.csv kept/plan.json out.csv note.csv | cksum)
+for output in digits.csv part.csv ./kept/../digits.csv; do # those of the run, whatever --force says
+  expect 1 'would replace the data or the model' "$lockstep" predict kept --data inputs.csv -o $output --force
+done
+expect 1 'the file exists: output="note.csv"; choose another file, or replace it with --force' "$lockstep" predict kept --data inputs.csv -o note.csv
+mkdir folder.csv
+expect 1 'a folder has the name of the output' "$lockstep" predict kept --data inputs.csv -o folder.csv --force
+for name in model.safetensors model.pt; do
+  expect 1 'would replace a file of a run' "$lockstep" export kept -o kept/$name --force
+done
+[[ $sum == "$(cat digits.csv part.csv kept/plan.json out.csv note.csv | cksum)" && ! -e kept/model.pt ]] || fail "outputs must replace nothing"
+"$lockstep" predict kept --data inputs.csv -o note.csv --force >log
+[[ $(wc -l <note.csv) == 401 ]] || fail "--force must replace the output"
+"$lockstep" export kept -o kept.pt >log
+expect 1 'the file exists' "$lockstep" export kept -o kept.pt
+expect 1 'would replace the data or the model' "$lockstep" export kept.pt -o kept.pt --force
+
+# A run that did not end is used with a warning.
+sed -i 's/"state": "finished"/"state": "preempted"/' kept/run.json
+expect 0 'warning: the run stopped at step 57 of 57: state=preempted; continue it with lockstep train --folder kept --resume' "$lockstep" eval kept --data part.csv
+[[ $("$lockstep" eval kept --data part.csv --json 2>log) == '{'* ]] || fail "the warning must be on standard error"
+expect 1 'none excludes other metrics' "$lockstep" eval two --data part.csv --metrics none,accuracy
+
+# A dry run refuses what a start refuses, and writes nothing.
+dry=(--model mlp --data part.csv --hidden 8 --dry-run)
+touch file
+while IFS='|' read -r text settings; do
+  # shellcheck disable=SC2086 # words of a command
+  expect 1 "$text" "$lockstep" train "${dry[@]}" $settings
+done <<'CASES'
+GPU:3|--devices GPU:3
+the folder has a run|--folder kept
+the folder cannot be made|--folder file/run
+--lr must be finite: value=inf|--lr inf
+--label-smoothing must be below 1: value=5|--label-smoothing 5
+clip_norm|--clip-norm 0
+--ema must be below 1: value=3|--ema 3
+--momentum must be below 1: value=7|--optimizer sgd --momentum 7
+--patience must be at least 1|--patience 0 --validation 0.5
+a metric is given twice: --metrics=accuracy and accuracy|--metrics accuracy,accuracy
+none excludes other metrics: --metrics=none and accuracy|--metrics none,accuracy
+the warm-up must end before the training: --warm-up=26, updates=26|--warm-up 26 --epochs 2
+CASES
+plan=$("$lockstep" train "${dry[@]}" --ema 0.9)
+for text in 'folder: runs/mlp-TIME (TIME is that of the start)' 'activations_of_a_replica: ' 'moving_average: 2.4 KiB' ': it fits'; do
+  [[ $plan == *"$text"* ]] || fail "the plan must have '$text': $plan"
+done
+[[ ! -e runs ]] || fail "a dry run must write nothing"
 
 # Strategies give the same curve.
 for strategy in "one_device" "mirrored --replicas 2" "central --replicas 2"; do
@@ -102,6 +152,10 @@ for text in 'epochs: 1' 'batch_of_a_replica: 16' 'validation_examples: 449' 'dev
 done
 [[ ! -e dry ]] || fail "a dry run must write nothing"
 "$lockstep" train --config $config --epochs 2 --folder cnn --quiet --ema 0.9 --clip-norm 1 --schedule cosine --warm-up 5 --optimizer adamw >log
+for keys in '"batch_size": 3, "batch-size": 4' '"epochs": 3, "epochs": 4'; do
+  echo "{$keys}" >wrong.json
+  expect 1 'a key is given twice' "$lockstep" train --config wrong.json
+done
 echo '{"model": "mlp", "data": "'"$digits"'", "epoch": 3}' >wrong.json
 expect_text 'key=epoch; did you mean epochs?' "$lockstep" train --config wrong.json
 if [[ $config == train.toml ]]; then
@@ -115,7 +169,13 @@ fi
 expect_text '--epoch is unknown; did you mean --epochs?' "$lockstep" train --epoch 3
 expect_text '--jsn is unknown; did you mean --json?' "$lockstep" data inspect --jsn x
 expect_text 'trian is no subcommand; did you mean train?' "$lockstep" trian
-expect_text 'adam' "$lockstep" train --optimizer adan
+expect 1 'value=adan; did you mean adam?' "$lockstep" train --optimizer adan
+expect 1 '[lockstep train] --strategy must be one_device, mirrored, multi_worker, central or tpu: value=mirored; did you mean mirrored?' "$lockstep" train --strategy mirored
+expect 1 'did you mean cross_entropy?' "$lockstep" train --loss=crossentropy
+expect 1 'value=acuracy; did you mean accuracy?' "$lockstep" train --metrics mse,acuracy
+expect 1 'did you mean bash?' "$lockstep" completion bsh
+expect 1 '-model is unknown; did you mean --model?' "$lockstep" train -model mlp
+expect 1 '-output is unknown; did you mean --output?' "$lockstep" predict two -output x.csv
 expect_text '--epochs must be an integer: value=x' "$lockstep" train --epochs x
 expect_text '--data is missing' "$lockstep" train --model mlp
 expect_text 'mlp, cnn, resnet, gpt or a file of TorchScript: model=mpl; did you mean mlp?' "$lockstep" train --model mpl --data "$digits"
@@ -262,28 +322,19 @@ if result=$("$lockstep" train --model resnet --hidden 4 --data images --epochs 3
   # The last one has another size.
   base64 -d >images/columns/2.png <<<iVBORw0KGgoAAAANSUhEUgAAAAwAAAAICAAAAADoj0EtAAAAD0lEQVR42mNg+I8EaccBAJ9HL9Edgfv+AAAAAElFTkSuQmCC
   expect_text 'scale them with --image-size 8x8' "$lockstep" train --model cnn --data images --epochs 1 --folder sizes --quiet
-  "$lockstep" predict stripes --data images -o stripes.csv >log # scaled to the size of the training
+  "$lockstep" predict stripes --data images -o stripes.csv --force >log # scaled to the size of the training
   "$lockstep" train --model cnn --data images --epochs 1 --image-size 6x6 --folder scaled --quiet >log
 elif ! grep -q 'built without libpng' log; then
   fail "images: $(cat log)"
 fi
 if compgen -G "$repository/build/pjrt/*.so" >log; then
+  plan=$(LOCKSTEP_XLA_CPU_DEVICES=2 "$lockstep" train --model mlp --data numbers.csv --batch-size 4 --strategy tpu --dry-run)
+  [[ $plan == *'device:TPU:1'*'batch_of_a_replica: 2'* ]] || fail "the plan must have the devices of the plugin: $plan"
+  export LOCKSTEP_XLA_CPU_DEVICES=4
+  expect 1 'the plugin has another number of devices: devices=4, replicas=3' "$lockstep" train --model mlp --data numbers.csv --strategy tpu --replicas 3 --dry-run
   LOCKSTEP_XLA_CPU_DEVICES=2 "$lockstep" train --model mlp --data numbers.csv --epochs 2 --batch-size 4 --strategy tpu --folder tpu --quiet --json >tpu.json
   "$lockstep" train --model mlp --data numbers.csv --epochs 2 --batch-size 4 --folder cpu --quiet --json >cpu.json
   [[ $(printf '%.4f' "$(number loss "$(cat tpu.json)")") == "$(printf '%.4f' "$(number loss "$(cat cpu.json)")")" ]] || fail "tpu must give the loss of one_device: $(cat tpu.json) $(cat cpu.json)"
 fi
 
-# Completion and the manual page have all subcommands and flags.
-"$lockstep" completion bash >completion.bash
-bash -c '. ./completion.bash; COMP_WORDS=(lockstep train --opt); COMP_CWORD=2; _lockstep; [[ ${COMPREPLY[0]} == --optimizer ]]' || fail "bash must complete --optimizer"
-bash -c '. ./completion.bash; COMP_WORDS=(lockstep train --loss hu); COMP_CWORD=3; _lockstep; [[ ${COMPREPLY[0]} == huber ]]' || fail "bash must complete huber"
-bash -c '. ./completion.bash; COMP_WORDS=(lockstep data ins); COMP_CWORD=2; _lockstep; [[ ${COMPREPLY[0]} == inspect ]]' || fail "bash must complete inspect"
-for shell in zsh fish; do
-  "$lockstep" completion $shell >"completion.$shell"
-  grep -q -- 'clip-norm' "completion.$shell" || fail "$shell must know --clip-norm"
-done
-for word in 'lockstep train' 'clip\\-norm' 'lockstep data inspect'; do
-  "$lockstep" man >manual
-  grep -q -- "$word" manual || fail "the manual page must have $word"
-done
 echo "train command: passed"

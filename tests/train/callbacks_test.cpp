@@ -47,13 +47,18 @@ TEST(CallbacksTest, EarlyStopping) {
   const Rows rows = make_rows(6);
   TrainedRegression trained(
       {.callbacks = {given("score", {5, 4, 4, 3.9, 3.8}),
-                     callbacks::early_stopping({.monitor = "score", .min_delta = 0.5, .patience = 1})}});
+                     callbacks::early_stopping({.monitor = "score", .min_delta = 0.5, .patience = 2})}});
   const History history = trained.trainer.fit(rows.dataset().batch(4), {.epochs = 5, .verbose = false});
-  EXPECT_EQ(history.epochs.size(), 4U);
+  EXPECT_EQ(history.epochs.size(), 4U) << "two epochs that are no better, as in Keras";
   EXPECT_EQ(history.end, History::End::Stopped);
   EXPECT_THAT(history.reason, HasSubstr("score"));
   const History more = trained.trainer.fit(rows.dataset().batch(4), {.verbose = false});
   EXPECT_EQ(more.epochs.size(), 1U) << "another fit judges anew";
+  for (const int64_t patience : {0, 1}) {
+    TrainedRegression impatient({.callbacks = {given("score", {5, 4, 4, 3}),
+                                               callbacks::early_stopping({.monitor = "score", .patience = patience})}});
+    EXPECT_EQ(impatient.trainer.fit(rows.dataset().batch(4), {.epochs = 4, .verbose = false}).epochs.size(), 3U);
+  }
   TrainedRegression larger(
       {.callbacks = {given("val_accuracy", {0.1, 0.2, 0.2}), callbacks::early_stopping({.monitor = "val_accuracy"})}});
   EXPECT_EQ(larger.trainer.fit(rows.dataset().batch(4), {.epochs = 3, .verbose = false}).epochs.size(), 3U);
@@ -252,7 +257,7 @@ TEST(CallbacksTest, AStoppedTrainingStaysStopped) {
   const History unchanged = again.trainer.fit(rows.dataset().batch(4), fit);
   EXPECT_EQ(unchanged.epochs.size(), 2U);
   EXPECT_EQ(unchanged.end, History::End::Stopped);
-  TrainedRegression patient(options(2));
+  TrainedRegression patient(options(3));
   EXPECT_EQ(patient.trainer.fit(rows.dataset().batch(4), fit).epochs.size(), 4U);
 }
 

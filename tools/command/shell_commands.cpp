@@ -19,7 +19,8 @@ void add_completion(CLI::App& app) {
 
 void add_man(CLI::App& app) {
   auto* command = app.add_subcommand("man", "Print the manual page");
-  command->callback([&app] { std::cout << manual_page(command_tree(app), std::string(version())); });
+  command->callback(
+      [&app] { std::cout << manual_page(command_tree(app), std::string(version()), LOCKSTEP_BUILD_DATE); });
 }
 
 }  // namespace lockstep::tools

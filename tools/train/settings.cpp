@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "lockstep/base/error.h"
@@ -34,6 +36,10 @@ Json checked(Json value, const Setting& setting, const std::string& place) {
   if (value.is_number()) {
     LOCKSTEP_CHECK_VALUE(value.get<double>() >= setting.least, "[train] ", place, " must be at least ", setting.least,
                          ": value=", value.dump());
+    const bool is_open = std::isinf(setting.below);
+    LOCKSTEP_CHECK_VALUE(value.get<double>() < setting.below, "[train] ", place, " must be ",
+                         is_open ? "finite" : c10::str("below ", setting.below),
+                         ": value=", is_open ? "inf" : value.dump());
   } else if (value.is_string()) {
     check_word(value.get<std::string>(), setting, place);
   } else {
@@ -104,6 +110,8 @@ Settings Settings::from_json(const Json& values, const std::string& place) {
       LOCKSTEP_THROW(c10::ValueError, "[train] an unknown key: ", place, ", key=", key,
                      similar.empty() ? "; known keys are " + enumeration(names) : similar);
     }
+    LOCKSTEP_CHECK_VALUE(!settings.has(name), "[train] a key is given twice, with - and with _: ", place, ", key=", key,
+                         "; leave one of them out");
     settings.values_[name] = from_config(value, setting_named(name), name + " of " + place);
   }
   return settings;
@@ -159,8 +167,18 @@ Json read_config(const std::string& path) {
   LOCKSTEP_CHECK_VALUE(extension == ".json", "[train] a configuration is a .toml or .json file: file=\"", path, "\"");
   std::ifstream file(path);
   LOCKSTEP_CHECK_DATA(file.good(), "[train] the file must be readable: file=\"", path, "\"");
+  // Keys of objects that are open: a parser would take the last of equal ones.
+  std::vector<std::set<std::string>> keys;
+  const auto check_keys = [&](int /*depth*/, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::object_start) keys.emplace_back();
+    if (event == Json::parse_event_t::object_end) keys.pop_back();
+    LOCKSTEP_CHECK_VALUE(event != Json::parse_event_t::key || keys.back().insert(parsed.get<std::string>()).second,
+                         "[train] a key is given twice: file=\"", path, "\", key=", parsed.dump(),
+                         "; leave one of them out");
+    return true;
+  };
   try {
-    return Json::parse(file);
+    return Json::parse(file, check_keys);
   } catch (const Json::exception& error) {
     LOCKSTEP_THROW(DataError, "[train] the file is no JSON: file=\"", path, "\", ", error.what());
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -17,13 +18,19 @@ struct Setting {
 
   const char* name;
   Type type;
+  /// What a value is, for help: "INT", "NAME"; several with "|" between them. Words in small letters are names that may
+  /// be given, "FILE" and "FOLDER" are paths.
+  const char* value;
   /// As text; empty: none, or one that follows from the data.
   const char* default_value;
   const char* description;
   /// Allowed words, separated by commas; empty: any.
   const char* choices = "";
-  /// The least value of a number.
+  /// The least value of a number, and what it must be below.
   double least = 0;
+  double below = std::numeric_limits<double>::infinity();
+  /// The heading of help under which it is.
+  const char* group = "";
 
   std::vector<std::string> allowed() const;
 };
@@ -42,7 +49,7 @@ class Settings {
   /// allowed.
   static Settings from_flags(const GivenFlags& flags);
   /// The values of a configuration file or a plan; `place` names it in errors. Keys may have `_` in place of `-`.
-  /// ValueError for unknown keys, with the nearest one, and for values of other types.
+  /// ValueError for unknown keys, with the nearest one, for keys that are given twice, and for values of other types.
   static Settings from_json(const Json& values, const std::string& place);
 
   /// Adds the values of `others` for settings that have none here.

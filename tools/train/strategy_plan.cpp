@@ -54,26 +54,32 @@ std::vector<std::string> choose_devices(const Settings& settings) {
 StrategyPlan plan_strategy(const Settings& settings) {
   const auto place = worker_place(*resolve_cluster());
   StrategyPlan plan;
-  plan.devices = choose_devices(settings);
-  const std::string usual = place ? "multi_worker" : plan.devices.size() > 1 ? "mirrored" : "one_device";
-  plan.name = settings.find_text("strategy").value_or(usual);
+  plan.name = settings.find_text("strategy").value_or(place ? "multi_worker" : "");
   LOCKSTEP_CHECK_VALUE(!place || plan.name == "multi_worker",
                        "[train] a worker of a job uses multi_worker: strategy=", plan.name,
                        ", workers=", place->num_workers);
   if (place) plan.num_workers = place->num_workers;
   if (place) plan.worker = place->index;
+  if (plan.name == "tpu") {
+    LOCKSTEP_CHECK_VALUE(settings.list("devices").empty(),
+                         "[train] the devices of tpu are those of the plugin; leave out "
+                         "--devices");
+    return plan;
+  }
+  plan.devices = choose_devices(settings);
+  if (plan.name.empty()) plan.name = plan.devices.size() > 1 ? "mirrored" : "one_device";
   if (plan.name == "one_device") {
     if (!settings.has("replicas") && settings.list("devices").empty()) plan.devices.resize(1);
     LOCKSTEP_CHECK_VALUE(plan.devices.size() == 1, "[train] one_device has one replica: replicas=", plan.devices.size(),
                          "; use --strategy mirrored");
   }
-  if (plan.name == "tpu") {
-    LOCKSTEP_CHECK_VALUE(settings.list("devices").empty(),
-                         "[train] the devices of tpu are those of the plugin; leave out "
-                         "--devices");
-    plan.devices.clear();
-  }
   return plan;
+}
+
+Strategy make_lone_strategy(const StrategyPlan& plan, const Settings& settings) {
+  if (plan.name != "multi_worker") return make_strategy(plan, settings);
+  make_cpus(plan.devices);
+  return MirroredStrategy(plan.devices);
 }
 
 Strategy make_strategy(const StrategyPlan& plan, const Settings& settings) {

@@ -3,49 +3,25 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <ctime>
 #include <filesystem>
-#include <fstream>
-#include <functional>
-#include <iomanip>
-#include <iostream>
-#include <sstream>
 
 #include <torch/utils.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/progress/progress.h"
-#include "lockstep/state/checkpoint_folder.h"
-#include "lockstep/state/file_writer.h"
 #include "lockstep/state/weights.h"
 #include "lockstep/strategy/extended.h"
-#include "lockstep/strategy/variable/variable.h"
 #include "lockstep/train/callbacks/callbacks.h"
 #include "tools/runs/json_number.h"
 #include "tools/train/observers.h"
 #include "tools/train/plan.h"
+#include "tools/train/plan_description.h"
+#include "tools/train/setting_checks.h"
 #include "tools/train/trainer_parts.h"
+#include "tools/train/training_folder.h"
 
 namespace lockstep::tools {
 namespace {
-
-std::string utc_time() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  ::gmtime_r(&now, &parts);
-  std::ostringstream text;
-  text << std::put_time(&parts, "%Y%m%d-%H%M%S");
-  return text.str();
-}
-
-/// A folder that does not exist: runs/mlp-20260102-030405.
-std::string usual_folder(const Settings& settings) {
-  const std::string stem = std::filesystem::path(settings.text("model")).stem();
-  const std::string wanted = "runs/" + stem + "-" + utc_time();
-  std::string folder = wanted;
-  for (int i = 2; std::filesystem::exists(folder); ++i) folder = wanted + "-" + std::to_string(i);
-  return folder;
-}
 
 /// What may differ when a run is continued: the parameters are the same for every strategy.
 bool may_change(const std::string& name) {
@@ -92,154 +68,6 @@ ResolvedSettings resolve_settings(const TrainRequest& request) {
   return {given, continued_settings(given, saved), saved};
 }
 
-/// ValueError for a setting that was given and changes nothing.
-void check_applies(const Settings& given, const TrainPlan& plan) {
-  struct Rule {
-    const char* name;
-    bool applies;
-    const char* needs;
-  };
-  const std::string model = plan.settings.text("model");
-  const bool is_gpt = model == "gpt";
-  const bool has_names = plan.form.kind != "text" && plan.form.kind != "images";
-  const std::vector<Rule> rules{
-      {"hidden", model == "mlp" || model == "cnn" || model == "resnet", "the model mlp, cnn or resnet"},
-      {"width", is_gpt, "the model gpt"},
-      {"layers", is_gpt, "the model gpt"},
-      {"heads", is_gpt, "the model gpt"},
-      {"length", plan.form.kind == "text", "text"},
-      {"image-size", plan.form.is_image, "JPEG or PNG images"},
-      {"input-shape", has_names && !plan.form.is_image, "data that are neither text nor JPEG or PNG images"},
-      {"target", has_names, "data with names"},
-      {"features", has_names, "data with names"},
-      {"classes", has_names && plan.form.task == Task::Classes, "data with names and integer classes"},
-      {"label-smoothing", plan.settings.text("loss") == "cross_entropy", "the loss cross_entropy"},
-      {"momentum", plan.settings.text("optimizer") == "sgd", "the optimizer sgd"},
-      {"patience", plan.settings.has("validation"), "--validation"},
-  };
-  for (const Rule& rule : rules) {
-    LOCKSTEP_CHECK_VALUE(rule.applies || !given.has(rule.name), "[train] --", rule.name, " is for ", rule.needs,
-                         ": model=", model, ", data=", plan.form.kind, "; leave it out");
-  }
-  LOCKSTEP_CHECK_VALUE(plan.form.task != Task::Sequence || !given.has("normalize") ||
-                           given.text("normalize") == "none" || given.text("normalize") == "auto",
-                       "[train] text is not scaled: --normalize=", given.text("normalize"), "; leave it out");
-}
-
-constexpr int64_t kLongestFolder = 1000;
-
-/// The folder of the first worker, for all. ValueError where this worker's settings are not those of the first one.
-std::string agreed_folder(const Strategy& strategy, const std::string& folder, const TrainPlan& plan) {
-  if (folder.size() > kLongestFolder) {
-    LOCKSTEP_THROW(c10::ValueError, "[train] the name of the folder is too long: characters=", folder.size());
-  }
-  Json same = plan.to_json();
-  for (const char* name : {"folder", "data", "validation"}) same["settings"].erase(name);  // checksums stay
-  // Computed by each worker; the first one's are used.
-  same.erase("shift");
-  same.erase("scale");
-  torch::Tensor own = torch::zeros({kLongestFolder + 1}, torch::kLong);
-  own[0] = static_cast<int64_t>(std::hash<std::string>{}(same.dump()));
-  for (size_t i = 0; i < folder.size(); ++i) own[static_cast<int64_t>(i) + 1] = static_cast<int64_t>(folder[i]);
-  const auto scope = strategy.scope();
-  const torch::Tensor first = Variable(own).read_value().cpu();
-  LOCKSTEP_CHECK_VALUE(
-      first[0].equal(own[0]),
-      "[train] all workers must have the same settings and data: this worker's differ from those of the "
-      "first; its plan=",
-      same.at("settings").dump());
-  std::string agreed;
-  for (int64_t i = 1; i <= kLongestFolder && first[i].item<int64_t>() != 0; ++i) {
-    agreed += static_cast<char>(first[i].item<int64_t>());
-  }
-  return agreed;
-}
-
-int64_t num_parameters(const torch::nn::Module& model) {
-  int64_t count = 0;
-  for (const auto& parameter : model.parameters()) count += parameter.numel();
-  return count;
-}
-
-/// The resolved plan for people and programs.
-Json description(const TrainPlan& plan, const StrategyPlan& strategy, const std::string& folder) {
-  const auto model = plan.make_model();
-  int64_t parameter_bytes = 0;
-  for (const auto& parameter : model->parameters()) parameter_bytes += parameter.numel() * parameter.element_size();
-  const int64_t copies = num_moments(plan.settings);
-  const int64_t averages = plan.settings.has("ema") ? parameter_bytes : 0;
-  const int64_t batch = plan.settings.integer("batch-size");
-  const int64_t replicas = strategy.replicas();
-  Json result;
-  result["model"] = plan.settings.text("model");
-  result["parameters"] = num_parameters(*model);
-  result["data"] = plan.form.to_json();
-  result["examples"] = plan.examples;
-  result["validation_examples"] = plan.validation_examples;
-  result["strategy"] = strategy.name;
-  result["workers"] = strategy.num_workers;
-  result["devices"] = strategy.devices.empty() ? Json("those of the plugin") : Json(strategy.devices);
-  result["batch_size"] = batch;
-  result["batch_of_a_replica"] = replicas == 0 ? Json(nullptr) : Json((batch + replicas - 1) / replicas);
-  result["steps_per_epoch"] = plan.steps_per_epoch();
-  result["epochs"] = plan.settings.integer("epochs");
-  result["memory"] = {{"parameters_of_a_replica", parameter_bytes},
-                      {"gradients_of_a_replica", parameter_bytes},
-                      {"moments", copies * parameter_bytes},
-                      {"moving_average", averages}};
-  result["folder"] = folder;
-  result["settings"] = plan.settings.json();
-  return result;
-}
-
-void print_description(const Json& plan, ResultStyle style) {
-  if (style == ResultStyle::Json) return print_result(plan, style);
-  for (const auto& [name, value] : plan.items()) {
-    if (!value.is_object()) {
-      std::cout << name << ": " << (value.is_string() ? value.get<std::string>() : value.dump()) << '\n';
-      continue;
-    }
-    std::cout << name << ":\n";
-    for (const auto& [key, each] : value.items()) {
-      std::cout << "  " << key << ": " << (each.is_string() ? each.get<std::string>() : each.dump())
-                << (name == "memory" ? " bytes" : "") << '\n';
-    }
-  }
-}
-
-bool has_checkpoint(const std::string& folder) {
-  return std::filesystem::exists(folder) && !detail::list_checkpoints(folder).empty();
-}
-
-/// Whether a training has failed here before the end of its first epoch, without a checkpoint.
-bool is_failed_start(const std::string& folder) {
-  std::ifstream file(folder + "/run.json");
-  const Json run = file.good() ? Json::parse(file, nullptr, /*allow_exceptions=*/false) : Json();
-  if (!run.is_object() || run.value("state", Json()) != "failed") return false;
-  const std::string metrics = folder + "/metrics.jsonl";
-  return (!std::filesystem::exists(metrics) || std::filesystem::is_empty(metrics)) &&
-         !has_checkpoint(checkpoints_path(folder));
-}
-
-/// ValueError where a training that begins would replace something.
-void check_new_folder(const std::string& folder) {
-  if (!std::filesystem::exists(folder)) return;
-  LOCKSTEP_CHECK_VALUE(!std::filesystem::exists(plan_path(folder)), "[train] the folder has a run: folder=\"", folder,
-                       "\"; continue it with --resume, or choose another --folder");
-  LOCKSTEP_CHECK_VALUE(std::filesystem::is_directory(folder), "[train] a file has the name of the folder: folder=\"",
-                       folder, "\"; choose another --folder");
-  LOCKSTEP_CHECK_VALUE(std::filesystem::is_empty(folder) || is_failed_start(folder),
-                       "[train] the folder is not empty: folder=\"", folder, "\"; choose another --folder");
-}
-
-/// The chief makes the folder of a run.
-void begin_folder(const std::string& folder, const TrainPlan& plan, bool resume) {
-  std::filesystem::create_directories(folder);
-  const std::string model = plan.settings.text("model");
-  if (!resume && is_script_file(model)) std::filesystem::copy_file(model, script_path(folder));
-  detail::replace_file(plan_path(folder), plan.to_json().dump(2) + "\n", /*sync=*/false);
-}
-
 /// Trains. The plan of a first start that fails before its first checkpoint is removed, so that it can be repeated.
 History fit_in_folder(Trainer& trainer, const ExampleDataset& examples, const FitOptions& options,
                       const std::string& folder, const TrainPlan& plan, bool resume) {
@@ -282,6 +110,24 @@ Json summary(const History& history, const TrainPlan& plan, const Trainer& train
   return result;
 }
 
+/// Makes what is trained, and the callbacks; nothing is written.
+std::unique_ptr<Trainer> make_training(const Strategy& strategy, const TrainPlan& plan, const std::string& folder) {
+  const auto scope = strategy.scope();
+  const Module<Network> model = make_replicated_model(plan);
+  const auto parameters = model->parameters();
+  LOCKSTEP_CHECK_VALUE(
+      std::any_of(parameters.begin(), parameters.end(), [](const auto& p) { return p.requires_grad(); }),
+      "[train] the model has no parameters that can be trained: model=", plan.settings.text("model"),
+      "; save it in Python with requires_grad_()");
+  std::vector<std::shared_ptr<Callback>> callbacks;
+  if (const auto patience = plan.settings.find_integer("patience")) {
+    callbacks.push_back(callbacks::early_stopping({.patience = *patience}));
+  }
+  const auto observers = make_observers(plan, folder);
+  callbacks.insert(callbacks.end(), observers.begin(), observers.end());
+  return make_trainer(strategy, model, plan, callbacks);
+}
+
 }  // namespace
 
 int run_training(const TrainRequest& request) {
@@ -290,32 +136,21 @@ int run_training(const TrainRequest& request) {
   const StrategyPlan where = plan_strategy(settings);
   const progress::Display display(!request.quiet && where.worker == 0);
   const auto [plan, data] = plan_training(settings, saved);
-  check_applies(given, plan);
-  std::string folder = settings.has("folder") ? settings.text("folder") : usual_folder(settings);
+  check_settings(given, plan);
+  const std::string time = request.dry_run ? "TIME" : utc_time();
+  std::string folder = settings.has("folder") ? settings.text("folder") : usual_folder(settings, time);
+  const Strategy strategy = request.dry_run ? make_lone_strategy(where, settings) : make_strategy(where, settings);
+  if (where.num_workers > 1 && !request.dry_run) folder = agreed_folder(strategy, folder, plan);
+  if (!request.resume && strategy.extended().should_checkpoint()) check_new_folder(folder);
   if (request.dry_run) {
-    print_description(description(plan, where, folder), request.style);
+    make_training(strategy, plan, folder);
+    print_description(describe_training(plan, data, where, strategy, folder), request.style);
     return 0;
   }
-  const Strategy strategy = make_strategy(where, settings);
-  if (where.num_workers > 1) folder = agreed_folder(strategy, folder, plan);
-  if (!request.resume && strategy.extended().should_checkpoint()) check_new_folder(folder);
 
   torch::manual_seed(static_cast<uint64_t>(settings.integer("seed")));
   const auto scope = strategy.scope();
-  const Module<Network> model = make_replicated_model(plan);
-  const auto parameters = model->parameters();
-  LOCKSTEP_CHECK_VALUE(
-      std::any_of(parameters.begin(), parameters.end(), [](const auto& p) { return p.requires_grad(); }),
-      "[train] the model has no parameters that can be trained: model=", settings.text("model"),
-      "; save it in Python with requires_grad_()");
-  std::vector<std::shared_ptr<Callback>> callbacks;
-  if (const auto patience = settings.find_integer("patience")) {
-    callbacks.push_back(callbacks::early_stopping({.patience = *patience}));
-  }
-  const auto observers = make_observers(plan, folder);
-  callbacks.insert(callbacks.end(), observers.begin(), observers.end());
-  const auto trainer = make_trainer(strategy, model, plan, callbacks);
-
+  const auto trainer = make_training(strategy, plan, folder);
   const int64_t batch_size = settings.integer("batch-size");
   FitOptions options;
   options.epochs = settings.integer("epochs");

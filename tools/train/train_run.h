@@ -29,14 +29,16 @@ struct ModelRequest {
   GivenFlags flags = {};
   std::string output = {};
   bool quiet = false;
+  /// Whether an existing output is replaced.
+  bool force = false;
   ResultStyle style = ResultStyle::Text;
 };
 
 /// Prints loss and metrics over data.
 void run_evaluation(const ModelRequest& request);
-/// Writes the outputs for data to a CSV or npz file.
+/// Writes the outputs for data to a CSV or npz file, under another name until it is whole. See `check_output`.
 void run_prediction(const ModelRequest& request);
-/// Writes the model to a TorchScript (.pt) or safetensors file.
+/// Writes the model to a TorchScript (.pt) or safetensors file, in the same way.
 void run_export(const ModelRequest& request);
 
 }  // namespace lockstep::tools

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "lockstep/state/state.h"
 #include "tools/train/plan.h"
@@ -14,10 +15,13 @@ struct TrainedModel {
   State weights = {};
   /// False for a TorchScript file of somebody else: the settings and the data say what it was trained for.
   bool has_form = true;
+  /// The files that it is read from and was trained with, which no output may replace.
+  std::vector<std::string> sources = {};
 };
 
 /// Reads a run folder, or a file of `lockstep export`, or another TorchScript file. DataError and ValueError that say
-/// what is missing. `settings` are those of the command: they are added where the model has none.
+/// what is missing. A warning on standard error tells of a run that stopped before its last epoch. `settings` are those
+/// of the command: they are added where the model has none.
 TrainedModel load_trained(const std::string& model, const Settings& settings);
 
 /// Makes the model on the CPU, with its parameters, in evaluation mode.

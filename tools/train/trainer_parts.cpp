@@ -1,8 +1,11 @@
 #include "tools/train/trainer_parts.h"
 
 #include <algorithm>
+#include <type_traits>
+#include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/nn/policy.h"
 #include "lockstep/nn/sync_batch_norm.h"
 #include "lockstep/strategy/optimizer/optimizer.h"
 #include "lockstep/train/callbacks/callbacks.h"
@@ -64,6 +67,13 @@ std::vector<Schedule> make_schedules(const TrainPlan& plan) {
   return {schedules::warm_up(warm_up, schedule, {.start_factor = 1.0 / static_cast<double>(warm_up + 1)})};
 }
 
+Policy policy_of(const Settings& settings) {
+  const std::string precision = settings.text("precision");
+  return {.compute = precision == "bfloat16"  ? torch::kBFloat16
+                     : precision == "float16" ? torch::kHalf
+                                              : torch::kFloat};
+}
+
 TrainerOptions trainer_options(const TrainPlan& plan, std::vector<std::shared_ptr<Callback>> callbacks) {
   const Settings& settings = plan.settings;
   TrainerOptions options;
@@ -73,11 +83,29 @@ TrainerOptions trainer_options(const TrainPlan& plan, std::vector<std::shared_pt
   options.accumulate = settings.integer("accumulate");
   options.clip_norm = settings.find_number("clip-norm");
   options.ema_decay = settings.find_number("ema");
-  const std::string precision = settings.text("precision");
-  options.policy.compute = precision == "bfloat16"  ? torch::kBFloat16
-                           : precision == "float16" ? torch::kHalf
-                                                    : torch::kFloat;
+  options.policy = policy_of(settings);
   return options;
+}
+
+/// Calls `use` with the class and the options of the optimizer.
+template <class Use>
+auto with_optimizer(const Settings& settings, Use use) {
+  using namespace torch::optim;
+  const std::string name = settings.text("optimizer");
+  const double lr = settings.number("lr");
+  const double decay = settings.number("weight-decay");
+  if (name == "sgd") {
+    return use(std::type_identity<SGD>(), SGDOptions(lr).momentum(settings.number("momentum")).weight_decay(decay));
+  }
+  if (name == "adamw") return use(std::type_identity<AdamW>(), AdamWOptions(lr).weight_decay(decay));
+  if (name == "rmsprop") return use(std::type_identity<RMSprop>(), RMSpropOptions(lr).weight_decay(decay));
+  if (name == "adagrad") return use(std::type_identity<Adagrad>(), AdagradOptions(lr).weight_decay(decay));
+  return use(std::type_identity<Adam>(), AdamOptions(lr).weight_decay(decay));
+}
+
+/// Copies of a row.
+torch::Tensor repeated(const torch::Tensor& row, int64_t rows, c10::Device device) {
+  return row.to(device).unsqueeze(0).repeat_interleave(rows, 0);
 }
 
 }  // namespace
@@ -90,28 +118,35 @@ Module<Network> make_replicated_model(const TrainPlan& plan) {
 
 std::unique_ptr<Trainer> make_trainer(const Strategy& strategy, const Module<Network>& model, const TrainPlan& plan,
                                       std::vector<std::shared_ptr<Callback>> callbacks) {
-  const Settings& settings = plan.settings;
-  const std::string name = settings.text("optimizer");
-  const double lr = settings.number("lr");
-  const double decay = settings.number("weight-decay");
-  const auto with = [&](const auto& optimizer) {
-    return std::make_unique<Trainer>(strategy, model, optimizer, make_loss(plan),
+  return with_optimizer(plan.settings, [&]<class O>(std::type_identity<O> /*type*/, const auto& options) {
+    return std::make_unique<Trainer>(strategy, model, optimizer<O>(model, options), make_loss(plan),
                                      trainer_options(plan, std::move(callbacks)));
-  };
-  using namespace torch::optim;
-  if (name == "sgd") {
-    return with(optimizer<SGD>(model, SGDOptions(lr).momentum(settings.number("momentum")).weight_decay(decay)));
-  }
-  if (name == "adamw") return with(optimizer<AdamW>(model, AdamWOptions(lr).weight_decay(decay)));
-  if (name == "rmsprop") return with(optimizer<RMSprop>(model, RMSpropOptions(lr).weight_decay(decay)));
-  if (name == "adagrad") return with(optimizer<Adagrad>(model, AdagradOptions(lr).weight_decay(decay)));
-  return with(optimizer<Adam>(model, AdamOptions(lr).weight_decay(decay)));
+  });
 }
 
-int64_t num_moments(const Settings& settings) {
-  const std::string name = settings.text("optimizer");
-  if (name == "sgd") return settings.number("momentum") > 0 ? 1 : 0;
-  return name == "adam" || name == "adamw" ? 2 : 1;
+EstimatedStep make_estimated_step(const TrainPlan& plan, const Example& example, c10::Device device, bool is_float) {
+  const std::shared_ptr<Network> network = plan.make_model();
+  network->to(device);
+  network->train();
+  EstimatedStep step;
+  step.set_module(*network);
+  step.make_batch = [example, device](int64_t rows) -> std::vector<torch::Tensor> {
+    const auto& [input, target] = example;
+    return {repeated(input, rows, device), repeated(target, rows, device)};
+  };
+  const Policy policy = is_float ? Policy() : policy_of(plan.settings);
+  step.loss = [network, policy, device, loss = make_loss(plan)](const std::vector<torch::Tensor>& batch) {
+    const PolicyScope scope(policy, device.type());
+    const Loss::Term term =
+        loss.sum({network->forward(batch[0])}, {.inputs = {batch[0]}, .targets = {batch[1]}}, std::nullopt);
+    return term.sum / std::max<int64_t>(term.elements, 1);
+  };
+  step.make_optimizer = [settings = plan.settings](std::vector<torch::Tensor> parameters) {
+    return with_optimizer(settings, [&]<class O>(std::type_identity<O> /*type*/, const auto& options) {
+      return std::unique_ptr<torch::optim::Optimizer>(std::make_unique<O>(std::move(parameters), options));
+    });
+  };
+  return step;
 }
 
 }  // namespace lockstep::tools

@@ -6,6 +6,7 @@
 
 #include "lockstep/strategy/optimizer/module.h"
 #include "lockstep/strategy/strategy.h"
+#include "lockstep/train/estimate.h"
 #include "lockstep/train/trainer/trainer.h"
 #include "tools/train/networks.h"
 #include "tools/train/plan.h"
@@ -22,22 +23,22 @@ struct StrategyPlan {
   int num_workers = 1;
   /// The number of this process among them.
   int worker = 0;
-
-  int64_t replicas() const { return static_cast<int64_t>(devices.size()) * num_workers; }
 };
 
 /// Decides by the settings, the devices of this machine and the job of the environment. ValueError where there are not
 /// enough devices.
 StrategyPlan plan_strategy(const Settings& settings);
-/// Makes it, and waits for other workers.
+/// Makes it, and waits for other workers. ValueError where a device is not there.
 Strategy make_strategy(const StrategyPlan& plan, const Settings& settings);
+/// Makes the part of this worker alone, for a dry run.
+Strategy make_lone_strategy(const StrategyPlan& plan, const Settings& settings);
 
 /// Makes model and trainer. Under the scope of the strategy.
 std::unique_ptr<Trainer> make_trainer(const Strategy& strategy, const Module<Network>& model, const TrainPlan& plan,
                                       std::vector<std::shared_ptr<Callback>> callbacks = {});
 Module<Network> make_replicated_model(const TrainPlan& plan);
 
-/// The number of tensors of a parameter's size that an optimizer keeps for each parameter.
-int64_t num_moments(const Settings& settings);
+/// A step for `estimate_memory`, of rows like `example`. With `is_float` it computes in float32.
+EstimatedStep make_estimated_step(const TrainPlan& plan, const Example& example, c10::Device device, bool is_float);
 
 }  // namespace lockstep::tools

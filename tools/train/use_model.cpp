@@ -12,7 +12,9 @@
 #include "lockstep/data/formats/numpy/npz.h"
 #include "lockstep/state/weights.h"
 #include "lockstep/strategy/state/state_of.h"
+#include "tools/train/output_file.h"
 #include "tools/train/script_network.h"
+#include "tools/train/setting_checks.h"
 #include "tools/train/train_run.h"
 #include "tools/train/trained_model.h"
 #include "tools/train/trainer_parts.h"
@@ -28,32 +30,6 @@ struct ModelUse {
   std::unique_ptr<Trainer> trainer;
   int64_t batch_size = 0;
 };
-
-/// ValueError where the output cannot be written; `operation` is "predict" or "export".
-void check_output(const std::string& output, const char* operation) {
-  const auto parent = std::filesystem::path(output).parent_path();
-  LOCKSTEP_CHECK_VALUE(parent.empty() || std::filesystem::is_directory(parent), "[", operation,
-                       "] the folder of the output must exist: output=\"", output,
-                       "\"; make it, or choose another file");
-}
-
-bool is_same_file(const std::string& one, const std::string& other) {
-  std::error_code ignored;  // where one of them is not there
-  return std::filesystem::equivalent(one, other, ignored);
-}
-
-/// ValueError where the export would replace the model of a run, or the model that it reads.
-void check_keeps_models(const std::string& output, const std::string& model) {
-  const std::vector<std::string> kept{model, script_path(model), weights_path(model)};
-  const std::filesystem::path path(output);
-  const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
-  const bool is_in_run = std::filesystem::exists(plan_path(folder)) &&
-                         (path.filename() == "model.pt" || path.filename() == "model.safetensors");
-  LOCKSTEP_CHECK_VALUE(!is_in_run && std::none_of(kept.begin(), kept.end(),
-                                                  [&](const auto& each) { return is_same_file(output, each); }),
-                       "[export] the output would replace the model of a run, or the one that is read: output=\"",
-                       output, "\"; choose another file");
-}
 
 /// Where a model is used is said by the command; everything else by the model.
 Settings settings_of_use(const Settings& given, const TrainPlan& plan) {
@@ -93,6 +69,7 @@ void complete_plan(TrainPlan& plan, const OpenedData& opened) {
 ModelUse use_model(const ModelRequest& request, bool needs_target) {
   const Settings given = Settings::from_flags(request.flags);
   TrainedModel trained = load_trained(request.model, given);
+  if (!request.output.empty()) check_output(request.output, "predict", trained.sources, request.force);
   check_given(given, trained);
   trained.plan.settings = settings_of_use(given, trained.plan);
   OpenedData opened = open_data(
@@ -100,6 +77,7 @@ ModelUse use_model(const ModelRequest& request, bool needs_target) {
       {.form = trained.has_form ? std::optional(trained.plan.form) : std::nullopt, .needs_target = needs_target});
   if (!trained.has_form) complete_plan(trained.plan, opened);
   choose_loss(trained.plan);
+  check_metrics(trained.plan.settings);
   const StrategyPlan where = plan_strategy(trained.plan.settings);
   LOCKSTEP_CHECK_VALUE(needs_target || where.num_workers == 1,
                        "[predict] rows are in order with one worker only: workers=", where.num_workers);
@@ -193,22 +171,20 @@ void run_prediction(const ModelRequest& request) {
   const std::string extension = std::filesystem::path(request.output).extension();
   LOCKSTEP_CHECK_VALUE(extension == ".csv" || extension == ".npz",
                        "[predict] the output is a .csv or .npz file: output=\"", request.output, "\"");
-  check_output(request.output, "predict");
-  for (const std::string& file : Settings::from_flags(request.flags).list("data")) {
-    LOCKSTEP_CHECK_VALUE(!is_same_file(request.output, file), "[predict] the output would replace the data: output=\"",
-                         request.output, "\"; choose another file");
-  }
+  check_output(request.output, "predict", Settings::from_flags(request.flags).list("data"), request.force);
   const progress::Display display(shows_progress(request));
   const ModelUse use = use_model(request, false);
   const torch::Tensor outputs =
       use.trainer->predict(batches_of(use.opened.part(nullptr, true), use.batch_size)).to(torch::kFloat).contiguous();
+  OutputFile file(request.output, "predict", request.force);
   if (extension == ".csv") {
-    write_predictions_csv(request.output, outputs, use.plan, use.opened.names);
+    write_predictions_csv(file.path(), outputs, use.plan, use.opened.names);
   } else {
     std::map<std::string, torch::Tensor> arrays{{"output", outputs}};
     if (use.plan.form.task != Task::Numbers) arrays["class"] = outputs.argmax(-1);
-    data::save_npz(request.output, arrays);
+    data::save_npz(file.path(), arrays);
   }
+  file.keep();
   print_result({{"file", request.output}, {"rows", outputs.size(0)}}, request.style);
 }
 
@@ -217,17 +193,17 @@ void run_export(const ModelRequest& request) {
   LOCKSTEP_CHECK_VALUE(extension == ".pt" || extension == ".safetensors",
                        "[export] the output is a .pt (TorchScript) or .safetensors file: output=\"", request.output,
                        "\"");
-  check_output(request.output, "export");
-  check_keeps_models(request.output, request.model);
   const TrainedModel trained = load_trained(request.model, {});
+  check_output(request.output, "export", trained.sources, request.force);
   const std::shared_ptr<Network> model = make_trained(trained);
   Json values = trained.plan.to_json();
   for (const char* name : {"data", "validation", "folder"}) values["settings"].erase(name);  // paths of this machine
   const std::string plan = trained.has_form ? values.dump() : "";
+  OutputFile file(request.output, "export", request.force);
   if (extension == ".pt") {
     torch::jit::ExtraFilesMap extra;
     if (!plan.empty()) extra[kPlanInside] = plan;
-    to_script(*model).save(request.output, extra);
+    to_script(*model).save(file.path(), extra);
   } else {
     LOCKSTEP_CHECK_VALUE(trained.plan.model_file.empty(),
                          "[export] a TorchScript model cannot be read back from "
@@ -235,8 +211,9 @@ void run_export(const ModelRequest& request) {
                          request.model, "\"; write a .pt file");
     State state = state_of(model);
     if (!plan.empty()) state.set(kPlanInside, plan);
-    save_safetensors(state, request.output);
+    save_safetensors(state, file.path());
   }
+  file.keep();
   print_result({{"file", request.output}, {"bytes", std::filesystem::file_size(request.output)}}, request.style);
 }
 

@@ -33,7 +33,7 @@ struct EarlyStoppingOptions {
   std::string monitor = "val_loss";
   std::optional<bool> larger_is_better = std::nullopt;
   double min_delta = 0;
-  /// So many epochs in a row may be no better.
+  /// The training stops after so many epochs in a row that are no better; 0 is as 1, as in Keras.
   int64_t patience = 0;
   /// Epochs before this one are not judged.
   int64_t start_epoch = 0;

@@ -49,8 +49,9 @@ class EarlyStopping final : public Callback {
 
  private:
   void judge(Trainer& trainer) const {
-    if (num_bad_ <= patience_) return;
-    trainer.stop(c10::str(monitor_.name(), " has not become better in ", num_bad_, " epochs"));
+    if (num_bad_ < std::max<int64_t>(patience_, 1)) return;
+    trainer.stop(
+        c10::str(monitor_.name(), " has not become better in ", num_bad_, num_bad_ == 1 ? " epoch" : " epochs"));
   }
 
   Monitor monitor_;
