@@ -285,6 +285,7 @@ expect_text 'float32 rounds away: inputs=time' "$lockstep" train --model mlp --d
 # A model that was exported knows what it takes.
 expect_text 'the model takes examples of another shape: model="times.pt", shape=[1], shape of the data=[2]' "$lockstep" train --model times.pt --data numbers.csv --loss mse
 expect_text 'the model takes inputs of the shape [rows, 1]' "$lockstep" estimate --model times.pt --input-shape 2 --classes 2 --device cpu
+expect_text 'the model must have an output for each class of the data: outputs=2, classes=10' "$lockstep" estimate --model times.pt --input-shape 1 --classes 10 --device cpu
 expect_text 'the model was made for other targets' "$lockstep" train --model times.pt --data numbers.csv --features x --loss mse
 
 # Memory before a training: exact for parameters, moments and gradients; replicas on CPUs share the moments.
