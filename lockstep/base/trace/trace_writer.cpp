@@ -13,6 +13,7 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/host_name.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/trace/trace_file.h"
 #include "lockstep/base/trace/trace_kernels.h"
@@ -31,16 +32,6 @@ constexpr std::chrono::milliseconds kFlushInterval{50};
 constexpr std::chrono::seconds kKernelStart{10};
 /// How long the end of the last step is waited for after its update.
 constexpr std::chrono::seconds kLastSpans{2};
-
-std::string json_text(std::string_view text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (static_cast<unsigned char>(c) < 0x20) continue;
-    if (c == '"' || c == '\\') quoted += '\\';
-    quoted += c;
-  }
-  return quoted + '"';
-}
 
 void append_number(std::string& text, int64_t number) {
   std::array<char, 24> digits{};
@@ -194,10 +185,10 @@ void TraceSession::write_kernels() {
     const int row = row_of(kernel);
     if (rows.insert(row).second) {
       const std::string name = c10::str("GPU ", kernel.device, ", stream ", kernel.stream);
-      file->add(metadata("thread_name", worker, row, "\"name\":" + json_text(name)));
+      file->add(metadata("thread_name", worker, row, "\"name\":" + json_quoted(name)));
       file->add(metadata("thread_sort_index", worker, row, c10::str("\"sort_index\":", row)));
     }
-    line = "{\"name\":" + json_text(kernel.name) + ",\"cat\":\"kernel\",\"ph\":\"X\",\"ts\":";
+    line = "{\"name\":" + json_quoted(kernel.name) + ",\"cat\":\"kernel\",\"ph\":\"X\",\"ts\":";
     append_microseconds(line, kernel.begin + worker.clock_offset);
     line += ",\"dur\":";
     append_microseconds(line, kernel.end - kernel.begin);
@@ -214,7 +205,7 @@ void TraceSession::open() {
   last_path = file->path();
   file->add(metadata(
       "process_name", worker, 0,
-      "\"name\":" + json_text(c10::str("worker ", worker.index, " (", host_name(), ", process ", ::getpid(), ")"))));
+      "\"name\":" + json_quoted(c10::str("worker ", worker.index, " (", host_name(), ", process ", ::getpid(), ")"))));
   file->add(metadata("process_sort_index", worker, 0, c10::str("\"sort_index\":", worker.index)));
 }
 
@@ -239,7 +230,7 @@ void TraceSession::drain() {
     }
     if (!file) open();
     if (!name.empty()) {
-      file->add(metadata("thread_name", worker, lane->number, "\"name\":" + json_text(name)));
+      file->add(metadata("thread_name", worker, lane->number, "\"name\":" + json_quoted(name)));
       file->add(metadata("thread_sort_index", worker, lane->number, c10::str("\"sort_index\":", order)));
     }
     for (const TraceEvent& event : events) {
