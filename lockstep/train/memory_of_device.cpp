@@ -8,7 +8,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
-#include <vector>
+#include <sys/resource.h>
 
 #include <c10/core/DeviceGuard.h>
 #include <c10/util/Exception.h>
@@ -103,6 +103,17 @@ DeviceMemory memory_of_device(c10::Device device) {
   size_t total = 0;
   if (get_info(&free, &total) != 0) return {};
   return {.total = static_cast<int64_t>(total)};
+}
+
+void limit_own_memory() {
+  constexpr int64_t kKibibyte = 1024;
+  const files::path status = KernelFolders().processes / "self" / "status";
+  const int64_t more = memory_of_host().free - number_behind(status, "RssAnon:") * kKibibyte;
+  rlimit limit{};
+  if (more <= 0 || getrlimit(RLIMIT_DATA, &limit) != 0) return;
+  const int64_t most = number_behind(status, "VmData:") * kKibibyte + more;
+  limit.rlim_cur = std::min(limit.rlim_max, static_cast<rlim_t>(most));
+  setrlimit(RLIMIT_DATA, &limit);
 }
 
 bool is_out_of_memory(const std::exception_ptr& error) {

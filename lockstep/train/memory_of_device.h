@@ -31,6 +31,9 @@ LOCKSTEP_API DeviceMemory memory_of_host(const KernelFolders& folders = {});
 /// Returns the memory of a device: of a CPU that of the host; of a CUDA device its own, of which `free` is not known.
 LOCKSTEP_API DeviceMemory memory_of_device(c10::Device device);
 
+/// Makes allocations of this process fail above the memory that is free now: the kernel would end it later.
+LOCKSTEP_API void limit_own_memory();
+
 /// Whether an allocation of memory has failed, of LibTorch or another one.
 LOCKSTEP_API bool is_out_of_memory(const std::exception_ptr& error);
 

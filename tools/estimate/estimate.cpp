@@ -8,7 +8,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <sys/resource.h>
 #include <vector>
 
 #include <torch/nn/module.h>
@@ -148,15 +147,6 @@ void check_settings_apply(const CLI::App& command, const EstimateRequest& reques
   }
 }
 
-/// Allocations fail above the memory that is free; else the system would end this process.
-void limit_own_memory() {
-  const int64_t free = detail::memory_of_host().free;
-  rlimit limit{};
-  if (free <= 0 || getrlimit(RLIMIT_DATA, &limit) != 0) return;
-  limit.rlim_cur = std::min(limit.rlim_max, static_cast<rlim_t>(free));
-  setrlimit(RLIMIT_DATA, &limit);
-}
-
 Json to_json(const MemoryEstimate& estimate) {
   const StepMemory& step = estimate.replica;
   const auto measured = [&](int64_t bytes) { return step.measured_rows == 0 ? Json(nullptr) : Json(bytes); };
@@ -232,7 +222,7 @@ MemoryEstimate measured_estimate(const EstimateRequest& request, int64_t rows, c
   // Programs for TPU cores are not measured: a step on the CPU stands for them.
   const bool is_tpu = plan.strategy == EstimatedStrategy::TPU;
   const c10::Device device = is_tpu ? c10::Device(c10::DeviceType::CPU) : plan.device;
-  if (device.is_cpu()) limit_own_memory();
+  if (device.is_cpu()) detail::limit_own_memory();
   try {
     MemoryEstimate result = estimate_memory(estimated_step(request, device), rows, plan);
     const auto known = known_parameters(request.network);
