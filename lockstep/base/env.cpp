@@ -60,7 +60,7 @@ constexpr std::array kVariables{
     Variable{"LOCKSTEP_STEP_FILE", "", "File for the last step that this worker has finished; lockstep run sets it."},
     Variable{"LOCKSTEP_STRAGGLER_FACTOR", "1.5",
              "Worker 0 logs a warning where a worker computes this many times as long as the others for a minute: they "
-             "wait for it. 0: never. FACTOR:SECONDS sets another time."},
+             "wait for it. 0: never. FACTOR:SECONDS sets another time, at most 3600."},
     Variable{"LOCKSTEP_TLS_CA", "", "File with the certificate of the authority that Gloo's peers must show."},
     Variable{"LOCKSTEP_TLS_CERT", "",
              "File with the certificate that this worker shows its peers: with the other two, Gloo encrypts."},

@@ -169,7 +169,9 @@ std::shared_ptr<Workers> Workers::join(const ClusterResolver& resolver, int repl
   workers->sharing_cores_ = static_cast<int>(std::count_if(cores.begin(), cores.end(), [&](const std::string& other) {
     return other.rfind(machine, 0) == 0 && cores_overlap(own.substr(machine.size()), other.substr(machine.size()));
   }));
-  comm::set_dump_identity({workers->index(), workers->count(), replicas_per_worker});
+  std::vector<std::string> names;
+  for (int worker = 0; worker < workers->count(); ++worker) names.push_back(workers->job_->name(worker));
+  comm::set_dump_identity({workers->index(), workers->count(), replicas_per_worker, std::move(names)});
   comm::dump_on_signal();
   workers->engine_ =
       std::make_unique<comm::JobEngine>(workers->job_, comm::EngineRequest{.name = workers->name_,

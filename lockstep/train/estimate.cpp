@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
+#include <initializer_list>
 #include <iomanip>
+#include <limits>
 #include <sstream>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/train/memory_meter.h"
+#include "lockstep/train/memory_of_device.h"
 
 namespace lockstep {
 namespace {
@@ -71,9 +75,26 @@ StepLevels make_step(const EstimatedStep& step, int64_t rows, torch::optim::Opti
   return levels;
 }
 
+constexpr int64_t kMostBytes = std::numeric_limits<int64_t>::max();
+
+int64_t sum_of(std::initializer_list<int64_t> numbers) {
+  int64_t sum = 0;
+  for (const int64_t each : numbers) {
+    if (__builtin_add_overflow(sum, each, &sum)) return kMostBytes;
+  }
+  return sum;
+}
+
+int64_t times(int64_t count, int64_t bytes) {
+  int64_t product = 0;
+  return __builtin_mul_overflow(count, bytes, &product) ? kMostBytes : product;
+}
+
 /// The value of the straight line through two measurements.
 int64_t continued(const StepLevels& few, int64_t at_few, const StepLevels& more, int64_t at_more, int64_t rows) {
-  return at_more + (at_more - at_few) * (rows - more.rows) / (more.rows - few.rows);
+  const double slope = static_cast<double>(at_more - at_few) / static_cast<double>(more.rows - few.rows);
+  const double value = static_cast<double>(at_more) + slope * static_cast<double>(rows - more.rows);
+  return value < static_cast<double>(kMostBytes) ? static_cast<int64_t>(value) : kMostBytes;
 }
 
 int64_t highest(const std::vector<int64_t>& levels) {
@@ -102,7 +123,7 @@ void check_step(const EstimatedStep& step, int64_t rows) {
 /// The memory of the step of `count` replicas on CPUs of one machine. Several update parameters in small parts, one
 /// replica updates whole parameters.
 int64_t cpu_steps(const StepMemory& step, int64_t count) {
-  return count * std::max(step.passes, count == 1 ? step.update : step.gradients);
+  return times(count, std::max(step.passes, count == 1 ? step.update : step.gradients));
 }
 
 PlaceMemory on_each_device(const StepMemory& step) {
@@ -116,11 +137,11 @@ PlaceMemory on_each_device(const StepMemory& step) {
 /// Replicas on CPUs: they share a machine, and parameters only with central storage.
 PlaceMemory on_cpus(const StepMemory& step, const TrainingPlan& plan) {
   const int64_t workers = plan.one_machine ? plan.workers : 1;
-  const int64_t replicas = workers * plan.replicas;
+  const int64_t replicas = times(workers, plan.replicas);
   const bool is_central = plan.strategy == EstimatedStrategy::Central;
   return {.name = plan.workers > workers ? "the machine of each worker" : "the machine",
-          .parameters = is_central ? step.parameters : replicas * step.parameters,
-          .buffers = replicas * step.buffers,
+          .parameters = is_central ? step.parameters : times(replicas, step.parameters),
+          .buffers = times(replicas, step.buffers),
           .optimizer_state = step.optimizer_state,
           .step = cpu_steps(step, replicas)};
 }
@@ -133,28 +154,19 @@ std::vector<PlaceMemory> central_with_devices(const StepMemory& step, const Trai
   const PlaceMemory host{.name = "the host",
                          .parameters = step.parameters,
                          .optimizer_state = step.optimizer_state,
-                         .step = plan.replicas * step.gradients};
+                         .step = times(plan.replicas, step.gradients)};
   return {device, host};
 }
 
-}  // namespace
-
-void EstimatedStep::set_module(const torch::nn::Module& module) {
-  parameters = module.parameters();
-  buffers = module.buffers();
+void set_memory(PlaceMemory& place, c10::Device device) {
+  const detail::DeviceMemory memory = detail::memory_of_device(device);
+  place.available = memory.total;
+  place.free = memory.free;
 }
 
-StepMemory measure_step(const EstimatedStep& step, int64_t rows) {
-  check_step(step, rows);
-  StepMemory result;
-  result.rows = rows;
-  result.device = step.parameters.front().device();
-  for (const at::Tensor& parameter : step.parameters) result.num_parameters += parameter.numel();
-  result.parameters = bytes_of(step.parameters);
-  result.buffers = bytes_of(step.buffers);
-  drop_gradients(step.parameters);
-  const int64_t most = std::min(rows, kMeasuredRows);
-  result.measured_rows = most;
+/// Makes the steps of measure_step.
+void measure(const EstimatedStep& step, int64_t rows, StepMemory& result) {
+  const int64_t most = result.measured_rows;
   step.loss(step.make_batch(std::min(rows, kFewRows))).backward();  // libraries take their workspace
   drop_gradients(step.parameters);
 
@@ -174,6 +186,34 @@ StepMemory measure_step(const EstimatedStep& step, int64_t rows) {
   result.passes = most == rows ? highest(more.passes) : highest_continued(few, more, &StepLevels::passes, rows);
   result.update = most == rows ? highest(more.update) : highest_continued(few, more, &StepLevels::update, rows);
   result.update = std::max(result.update, result.gradients);
+}
+
+}  // namespace
+
+void EstimatedStep::set_module(const torch::nn::Module& module) {
+  parameters = module.parameters();
+  buffers = module.buffers();
+}
+
+StepMemory measure_step(const EstimatedStep& step, int64_t rows) {
+  check_step(step, rows);
+  StepMemory result;
+  result.rows = rows;
+  result.device = step.parameters.front().device();
+  for (const at::Tensor& parameter : step.parameters) result.num_parameters += parameter.numel();
+  result.parameters = bytes_of(step.parameters);
+  result.buffers = bytes_of(step.buffers);
+  drop_gradients(step.parameters);
+  result.measured_rows = std::min(rows, kMeasuredRows);
+  try {
+    measure(step, rows, result);
+  } catch (const std::exception&) {
+    if (!detail::is_out_of_memory(std::current_exception())) throw;
+    LOCKSTEP_THROW(c10::OutOfMemoryError,
+                   "[estimate_memory] the memory is not enough to measure a step: rows=", result.measured_rows,
+                   ", parameters=", bytes_text(result.parameters),
+                   "; it does not fit: ", error_text(std::current_exception()));
+  }
   return result;
 }
 
@@ -202,20 +242,21 @@ MemoryEstimate estimate_memory(const StepMemory& step, const TrainingPlan& plan)
   const bool on_devices = plan.strategy == EstimatedStrategy::TPU || !plan.device.is_cpu();
   if (!on_devices) {
     result.places = {on_cpus(step, plan)};
-    result.places[0].available = detail::memory_of_device(c10::DeviceType::CPU);
+    set_memory(result.places[0], c10::DeviceType::CPU);
     return result;
   }
   const bool is_central = plan.strategy == EstimatedStrategy::Central;
   result.places = is_central ? central_with_devices(step, plan) : std::vector{on_each_device(step)};
-  const bool is_tpu = plan.strategy == EstimatedStrategy::TPU;
-  result.places[0].available = is_tpu ? 0 : detail::memory_of_device(plan.device);
-  if (is_central) result.places[1].available = detail::memory_of_device(c10::DeviceType::CPU);
+  if (plan.strategy != EstimatedStrategy::TPU) set_memory(result.places[0], plan.device);
+  if (is_central) set_memory(result.places[1], c10::DeviceType::CPU);
   return result;
 }
 
 MemoryEstimate estimate_memory(const EstimatedStep& step, int64_t rows, const TrainingPlan& plan) {
   return estimate_memory(measure_step(step, rows), plan);
 }
+
+int64_t PlaceMemory::total() const { return sum_of({parameters, buffers, optimizer_state, step}); }
 
 bool MemoryEstimate::fits() const {
   return std::all_of(places.begin(), places.end(),
@@ -224,22 +265,29 @@ bool MemoryEstimate::fits() const {
 
 std::string MemoryEstimate::verdict() const {
   std::string text;
+  const bool is_least = replica.rows > 0 && replica.measured_rows == 0;
   for (const PlaceMemory& place : places) {
     const auto needed = static_cast<double>(place.total());
     const auto available = static_cast<double>(place.available);
-    text += (text.empty() ? "" : "; ") + place.name + " needs " + bytes_text(place.total());
+    text += (text.empty() ? "" : "; ") + place.name + (is_least ? " needs at least " : " needs ") +
+            bytes_text(place.total());
     if (place.available == 0) {
       text += ", and its memory is not known";
       continue;
     }
-    text += " of " + bytes_text(place.available) + ": ";
-    text += needed > available ? "it does not fit" : needed > kTight * available ? "it is tight" : "it fits";
+    text += " of " + bytes_text(place.available);
+    if (place.free > 0) text += ", " + bytes_text(place.free) + " of it free";
+    const bool waits_for_others = place.free > 0 && place.total() > place.free;
+    text += needed > available            ? ": it does not fit"
+            : waits_for_others            ? ": it fits if other processes give memory back"
+            : needed > kTight * available ? ": it is tight"
+                                          : ": it fits";
   }
   return text;
 }
 
 std::string bytes_text(int64_t bytes) {
-  constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
+  constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   auto value = static_cast<double>(bytes);
   size_t unit = 0;
   while (value >= 1024 && unit + 1 < kUnits.size()) {

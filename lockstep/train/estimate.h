@@ -32,7 +32,8 @@ struct LOCKSTEP_API EstimatedStep {
 
 /// The memory of a step on one replica, in bytes.
 struct LOCKSTEP_API StepMemory {
-  /// The rows that it holds for, and the most rows that were measured. For more than these, it is extrapolated.
+  /// The rows that it holds for, and the most rows that were measured. For more than these, it is extrapolated; where
+  /// none were measured, it is the least that is needed.
   int64_t rows = 0;
   int64_t measured_rows = 0;
   /// The number of elements of all parameters.
@@ -57,6 +58,8 @@ struct LOCKSTEP_API StepMemory {
 /// two numbers of rows, allocation by allocation, and each is continued as a straight line.
 ///
 /// What libraries take beside LibTorch's allocator (workspaces of oneDNN, cuDNN, the CUDA context) does not count.
+/// c10::OutOfMemoryError where an allocation fails: then a training does not fit, either. Numbers of bytes end at the
+/// largest int64_t.
 LOCKSTEP_API StepMemory measure_step(const EstimatedStep& step, int64_t rows);
 
 enum class EstimatedStrategy { OneDevice, Mirrored, MultiWorker, Central, TPU };
@@ -86,17 +89,19 @@ struct LOCKSTEP_API PlaceMemory {
   int64_t step = 0;
   /// What it has; 0 where that is not known.
   int64_t available = 0;
+  /// What other processes leave of it now; 0 where that is not known.
+  int64_t free = 0;
 
-  int64_t total() const { return parameters + buffers + optimizer_state + step; }
+  int64_t total() const;
 };
 
 struct LOCKSTEP_API MemoryEstimate {
   StepMemory replica;
   std::vector<PlaceMemory> places{};
 
-  /// Whether every place whose size is known has more than is needed.
+  /// Whether every place whose size is known has more than is needed. Other processes may use a part of it.
   bool fits() const;
-  /// One sentence: "each device needs 3.2 GiB of 16.0 GiB: it fits".
+  /// One sentence: "the machine needs 3.2 GiB of 16.0 GiB, 9.1 GiB of it free: it fits".
   std::string verdict() const;
 };
 

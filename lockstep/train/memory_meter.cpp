@@ -1,15 +1,10 @@
 #include "lockstep/train/memory_meter.h"
 
-#include <algorithm>
-#include <dlfcn.h>
-#include <fstream>
 #include <mutex>
-#include <string>
-#include <unistd.h>
 #include <unordered_map>
+#include <utility>
 
 #include <c10/core/Allocator.h>
-#include <c10/core/DeviceGuard.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 namespace lockstep::detail {
@@ -55,16 +50,6 @@ class AllocationLog final : public c10::MemoryReportingInfoBase {
   std::vector<int64_t> levels_;
 };
 
-/// The limit of this process's control group; 0 where there is none.
-int64_t memory_limit_of_group() {
-  for (const char* file : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    std::ifstream in(file);
-    int64_t bytes = 0;
-    if (in >> bytes && bytes > 0) return bytes;
-  }
-  return 0;
-}
-
 }  // namespace
 
 struct MemoryMeter::State {
@@ -81,22 +66,5 @@ MemoryMeter::~MemoryMeter() = default;
 int64_t MemoryMeter::used() const { return state_->log->used(); }
 
 std::vector<int64_t> MemoryMeter::take_levels() { return state_->log->take_levels(); }
-
-int64_t memory_of_device(c10::Device device) {
-  if (device.is_cpu()) {
-    const int64_t machine = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
-    const int64_t limit = memory_limit_of_group();
-    return limit > 0 ? std::min(limit, machine) : machine;
-  }
-  if (!device.is_cuda()) return 0;
-  // CUDA's runtime is a part of the LibTorch that has such a device.
-  using MemGetInfo = int (*)(size_t*, size_t*);
-  const auto get_info = reinterpret_cast<MemGetInfo>(dlsym(RTLD_DEFAULT, "cudaMemGetInfo"));
-  if (get_info == nullptr) return 0;
-  const c10::DeviceGuard guard(device);
-  size_t free = 0;
-  size_t total = 0;
-  return get_info(&free, &total) == 0 ? static_cast<int64_t>(total) : 0;
-}
 
 }  // namespace lockstep::detail

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include <c10/core/Device.h>
+#include <c10/core/DeviceType.h>
 
 #include "lockstep/api.h"
 
@@ -30,9 +30,5 @@ class LOCKSTEP_API MemoryMeter {
   struct State;
   std::unique_ptr<State> state_;
 };
-
-/// Returns the memory of a device in bytes: of a CPU that of the machine, or less where a control group has a limit; of
-/// a CUDA device its own. 0 where it is not known.
-LOCKSTEP_API int64_t memory_of_device(c10::Device device);
 
 }  // namespace lockstep::detail

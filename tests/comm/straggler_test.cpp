@@ -15,6 +15,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/comm/diagnostics/activity.h"
 #include "lockstep/comm/diagnostics/wait_monitor.h"
 #include "tests/support/workers_as_threads.h"
 
@@ -87,7 +88,8 @@ TEST(StragglerTest, ReadsTheEnvironment) {
   EXPECT_EQ(read("2"), std::pair(2.0, int64_t{60'000}));
   EXPECT_EQ(read("1.25:2.5"), std::pair(1.25, int64_t{2500}));
   EXPECT_EQ(read("0").first, 0);
-  for (const char* wrong : {"fast", "1", "-2", "2:", "2:0", "2:x", "0.5", "nan"}) {
+  EXPECT_EQ(read("2:3600").second, 3'600'000);
+  for (const char* wrong : {"fast", "1", "-2", "2:", "2:0", "2:x", "0.5", "nan", "2:3601"}) {
     EXPECT_THROW(read(wrong), c10::ValueError) << wrong;
   }
   unsetenv("LOCKSTEP_STRAGGLER_FACTOR");
@@ -112,6 +114,11 @@ class PacedWorker {
             runs_.end();
           }
         }) {}
+  /// Two threads of the program make runs.
+  void add_callers() {
+    monitor_.note_run();
+    std::thread([this] { monitor_.note_run(); }).join();
+  }
   ~PacedWorker() {
     ends_ = true;
     thread_.join();
@@ -152,6 +159,28 @@ std::string logged_of(std::chrono::milliseconds first, std::chrono::milliseconds
 TEST(StragglerTest, MonitorsWarn) {
   EXPECT_THAT(logged_of(38ms, 5ms, 60s), HasSubstr("worker 0 computes "));
   EXPECT_EQ(logged_of(38ms, 38ms, 3s), "") << "both are equally fast";
+}
+
+// One of them may compute while the other one waits.
+TEST(StragglerTest, SeveralThreadsHaveNoPace) {
+  const auto board = std::make_shared<tests::Board>();
+  PacedWorker worker(board, 0, 5ms, 35ms);
+  const auto has_pace = [&] {
+    const std::lock_guard lock(board->mutex);
+    const auto report = decode_wait_report(board->reports[0]);
+    return report && report->pace;
+  };
+  const auto wait_for = [&](bool wanted) {
+    const auto deadline = std::chrono::steady_clock::now() + 60s;
+    while (has_pace() != wanted && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(10ms);
+    return has_pace() == wanted;
+  };
+  EXPECT_TRUE(wait_for(true));
+  EXPECT_GE(process_activity().busy, 0);
+  worker.add_callers();
+  EXPECT_TRUE(wait_for(false));
+  EXPECT_LT(process_activity().busy, 0);
+  EXPECT_EQ(process_activity().busy_unknown, "several threads of the program make runs");
 }
 
 }  // namespace

@@ -91,6 +91,28 @@ TEST_F(DoctorTraceTest, RanksThatHaveFinishedTheSameCallsAreInStep) {
   EXPECT_THAT(text_of(result), HasSubstr("in step: all ranks have made the same calls and none waits\n"));
 }
 
+// An answer to `lockstep doctor JOB` that came too late lies beside the dumps.
+TEST_F(DoctorTraceTest, AnswersToLooksAreNoDumps) {
+  const auto first = write("0", head(0) + calls_done(0, 3, 9) + calls_done(1, 3, 9));
+  const auto second = write("1", head(1) + calls_done(2, 5, 9) + calls_done(3, 5, 9));
+  const auto look = write("2", head(1, "lockstep doctor") + calls_done(2, 5, 7) + calls_done(3, 5, 7));
+  for (const auto& files : {std::vector{first, second, look}, std::vector{look, second, first}}) {
+    const Diagnosis result = diagnose_files(files);
+    EXPECT_TRUE(result.in_step);
+    EXPECT_THAT(text_of(result), HasSubstr(look + ": not used\n  not used: it is an answer to"));
+  }
+  EXPECT_EQ(diagnose_files({look}).dumps.at(0).worker, 1) << "better than nothing";
+}
+
+TEST_F(DoctorTraceTest, TextThatIsNoUtf8IsReplaced) {
+  const auto file = write("0", head(0, "caf\xe9") + calls_done(0, 3, 9) + call(1, 3, "done", "x\xff"));
+  const WorkerDump dump = read_dump(file);
+  EXPECT_EQ(dump.worker, 0);
+  EXPECT_EQ(dump.reason, "caf\xef\xbf\xbd");
+  EXPECT_THAT(dump.damage, IsEmpty());
+  EXPECT_EQ(dump.groups.at("replicas").at(1).at(0).text, "x\xef\xbf\xbd");
+}
+
 TEST_F(DoctorTraceTest, ARankThatNeverCameIsNamedWithWhereToLook) {
   const auto waits = [](int rank) { return calls_done(rank, 10, 16) + call(rank, 17, "arrived"); };
   const auto first = write("0", head(0) + waits(0) + waits(1));

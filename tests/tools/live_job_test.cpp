@@ -1,8 +1,12 @@
 #include "tools/doctor/live_job.h"
 
+#include <chrono>
+#include <csignal>
 #include <sstream>
 #include <string>
+#include <sys/prctl.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -10,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/diagnostics/dump.h"
 
 namespace lockstep::tools {
 namespace {
@@ -62,6 +67,48 @@ TEST(LiveJobTest, RatesAndPlaces) {
   EXPECT_EQ(to_json(job)["workers"][1]["rate"], 20.0);
 }
 
+// Runs are also those of evaluations.
+TEST(LiveJobTest, RatesAreOfStepsWhereTheyAreCounted) {
+  JobLook before{answer_of(0, 4, 400), answer_of(1, 4, 400)};
+  JobLook after{answer_of(0, 5, 600), answer_of(1, 5, 600)};
+  for (JobLook* look : {&before, &after}) {
+    RecordedActivity& activity = (*look)[0].dump->activity;
+    activity.step = look == &before ? 5030 : 5040;
+    activity.first_step = 5000;
+    activity.first_step_ns = activity.first_run_ns + kSecond;
+  }
+  const LiveJob job = compare_looks(before, after);
+  EXPECT_DOUBLE_EQ(job.workers[0].rate.value(), 10);
+  EXPECT_DOUBLE_EQ(job.workers[0].average_rate.value(), 10);
+  EXPECT_DOUBLE_EQ(job.workers[1].average_rate.value(), 120);
+  EXPECT_EQ(to_json(job)["workers"][0]["average_rate"], 10.0);
+  after[0].dump->activity.first_step = 5040;
+  EXPECT_FALSE(compare_looks(before, after).workers[0].average_rate) << "nothing since the first step";
+}
+
+TEST(LiveJobTest, WorkersOfOtherMachinesAreNamed) {
+  JobLook look{answer_of(0, 5, 60), answer_of(2, 5, 60)};
+  EXPECT_THAT(compare_looks({look[0], answer_of(1, 5, 60)}, {look[0], answer_of(1, 5, 60)}).not_asked, SizeIs(0));
+  for (ProcessLook& each : look) each.dump->num_workers = 4;
+  look[0].dump->names = {"worker 0 (a:1)", "worker 1 (b:1)", "worker 2 (a:2)", "worker 3 (b:2)"};
+  const LiveJob job = compare_looks(look, look);
+  EXPECT_EQ(job.not_asked, (std::vector<std::string>{"worker 1 (b:1)", "worker 3 (b:2)"}));
+  std::ostringstream text;
+  print_live_job(job, text);
+  EXPECT_THAT(text.str(), HasSubstr("not asked: worker 1 (b:1), worker 3 (b:2): on other machines, or apart from JOB"));
+  EXPECT_EQ(to_json(job)["not_asked"][1], "worker 3 (b:2)");
+}
+
+TEST(LiveJobTest, WhatIsNotMeasuredIsSaid) {
+  JobLook look{answer_of(0, 5, 60)};
+  look[0].dump->activity.busy_unknown = "several threads";
+  const LiveJob job = compare_looks(look, look);
+  std::ostringstream text;
+  print_live_job(job, text);
+  EXPECT_THAT(text.str(), HasSubstr(", busy: not measured (several threads)\n"));
+  EXPECT_EQ(to_json(job)["workers"][0]["busy_unknown"], "several threads");
+}
+
 TEST(LiveJobTest, InputCheckpointsAndGradients) {
   JobLook look{answer_of(0, 5, 1, "input"), answer_of(1, 5, 1, "run")};
   look[0].dump->activity.since_ns = 13 * kSecond;
@@ -111,6 +158,38 @@ TEST(LiveJobTest, AProcessWithoutAnAnswerIsLeftAlone) {
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   EXPECT_THROW(find_job_processes(std::to_string(child)), c10::ValueError);
+}
+
+// Its name alone makes no thread one that answers.
+TEST(LiveJobTest, AThreadThatDoesNotReadTheSignalIsLeftAlone) {
+  const pid_t child = fork();
+  if (child == 0) {
+    prctl(PR_SET_NAME, comm::kDumpThread);
+    pause();
+    _exit(0);
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  auto processes = find_job_processes(std::to_string(child));
+  ASSERT_THAT(processes, SizeIs(1));
+  EXPECT_FALSE(processes[0].answers);
+  processes[0].answers = true;
+  EXPECT_FALSE(ask_process(processes[0]));
+  look_at(processes, std::chrono::milliseconds(50));
+  EXPECT_EQ(waitpid(child, nullptr, WNOHANG), 0) << "it lives";
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+}
+
+TEST(LiveJobTest, DigitsAreAlwaysAProcess) {
+  for (const std::string word : {"4194305", "99999999999999999999"}) {
+    EXPECT_TRUE(names_job(word));
+    try {
+      find_job_processes(word);
+      ADD_FAILURE() << word;
+    } catch (const c10::ValueError& error) {
+      EXPECT_THAT(error.what_without_backtrace(), HasSubstr("[doctor] no such process on this machine: JOB=" + word));
+    }
+  }
 }
 
 }  // namespace

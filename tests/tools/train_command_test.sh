@@ -301,6 +301,45 @@ expect_text 'it does not fit' "$lockstep" estimate --model mlp --hidden 1000 --b
 expect_text '[estimate] a TorchScript model needs --input-shape' "$lockstep" estimate --model gpt.pt
 expect_text '[estimate] cnn learns images' "$lockstep" estimate --model cnn --input-shape 64
 expect_text '[estimate_memory] one_device has one replica: replicas=2' "$lockstep" estimate --model mlp --strategy one_device --replicas 2
+
+# The largest numbers do not overflow, and a model that is too large is not made.
+for words in '--model mlp --batch-size 1099511627776' '--model mlp --hidden 1000000,1000000,1000000' \
+  '--model gpt --width 1000000 --layers 1000' '--model cnn --hidden 1000000,1000000' '--model resnet --hidden 1000000' \
+  '--model resnet --input-shape 3x100000000x100000000'; do
+  # shellcheck disable=SC2086
+  if "$lockstep" estimate --device cpu $words >log 2>&1; then fail "estimate must fail: $words"; fi
+  grep -q 'it does not fit' log || fail "estimate $words must say that it does not fit: $(cat log)"
+done
+result=$("$lockstep" estimate --device cpu --model mlp --hidden 10000000,10000000 --json) && fail "the exit status must be 1"
+[[ $result == *'"measured_rows":0,'*'"activations":null,'*' needs at least '* ]] || fail "estimate of what is known: $result"
+for model in 'mlp --hidden 7' 'cnn --hidden 5,6,7,8 --input-shape 2x9x17' 'resnet --hidden 8,8,4' 'gpt --width 24 --heads 3 --layers 3'; do
+  # shellcheck disable=SC2086
+  "$lockstep" estimate --device cpu --batch-size 4 --model $model >log || fail "estimate --model $model: $(cat log)"
+done
+
+# Settings that change nothing are refused.
+for words in 'mlp --width 99' 'mlp --layers 7' 'cnn --heads 2' 'gpt --hidden 5' 'mlp --tokens' 'gpt --tokens' 'mlp --one-machine' \
+  'mlp --strategy tpu --one-machine'; do
+  # shellcheck disable=SC2086
+  expect_text 'leave it out' "$lockstep" estimate --model $words
+done
+
+# Of `lockstep doctor`, too.
+expect_text '--watch needs a JOB that runs, and there is none' "$lockstep" doctor --watch 1
+expect_text '--watch needs a JOB that runs, and there are FILEs' "$lockstep" doctor --watch 1 one/collectives.jsonl
+mkdir ended
+cp one/collectives.jsonl ended/lockstep-worker0-1.json
+expect_text '--watch needs a JOB that runs, and there are only files' "$lockstep" doctor --watch 1 ended
+expect_text '--cluster, --xla and --topology ask no job: JOB=1' "$lockstep" doctor --cluster 1
+expect_text '[doctor] no such process on this machine: JOB=99999999999' "$lockstep" doctor 99999999999
+
+# A program that ignores SIGUSR1 is told what it does not get.
+mkdir dumps
+(
+  trap '' USR1
+  LOCKSTEP_DUMP=dumps "$lockstep" train --model mlp --data "$digits" --target label --epochs 1 --quiet --folder ignores
+) >log 2>&1 || fail "a training that ignores SIGUSR1: $(cat log)"
+grep -q 'SIGUSR1 writes no file into LOCKSTEP_DUMP: this program ignores this signal' log || fail "what SIGUSR1 does must be said: $(cat log)"
 expect_text 'loss' "$lockstep" train --model mlp --data "$repository/tests/fixtures/numpy/pair.npz" --epochs 1 --folder arrays --quiet
 mkdir -p images/rows images/columns
 base64 -d >images/rows/1.png <<<iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAAAAADhZOFXAAAAEUlEQVR42mNggIH/UMBAlggA7IUf4SSviB4AAAAASUVORK5CYII=

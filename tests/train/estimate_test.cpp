@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <limits>
 #include <memory>
+#include <new>
+#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -26,6 +29,8 @@
 
 #include "lockstep/lockstep.h"
 #include "lockstep/train/memory_meter.h"
+#include "lockstep/train/memory_of_device.h"
+#include "tests/support/test_folder.h"
 
 namespace lockstep {
 namespace {
@@ -260,9 +265,91 @@ TEST(EstimateTest, VerdictsAndErrors) {
   estimate.places[0].step = 2 << 20;
   EXPECT_THAT(estimate.verdict(), HasSubstr("it does not fit"));
   EXPECT_FALSE(estimate.fits());
+  estimate.places[0] = {.name = "the machine", .parameters = 3 << 20, .available = 4 << 20, .free = 2 << 20};
+  EXPECT_EQ(estimate.verdict(),
+            "the machine needs 3.0 MiB of 4.0 MiB, 2.0 MiB of it free: it fits if other processes give memory back");
   EXPECT_THROW(estimated_strategy("mirror"), c10::ValueError);
   EXPECT_THROW(measure_step(step_of(EstimatedMlp()), 0), c10::ValueError);
   EXPECT_THROW(estimate_memory(StepMemory{}, {.strategy = EstimatedStrategy::Mirrored, .workers = 2}), c10::ValueError);
+}
+
+// Numbers above 2^63 end there.
+TEST(EstimateTest, WhatIsTooLargeDoesNotFit) {
+  const MemoryEstimate many_rows = estimate_memory(step_of(EstimatedMlp()), int64_t{1} << 50, {});
+  EXPECT_FALSE(many_rows.fits()) << many_rows.verdict();
+  EXPECT_GE(many_rows.replica.activations, int64_t{1} << 60);
+  constexpr int64_t kLarge = int64_t{1} << 60;
+  const StepMemory step{.rows = 1, .parameters = kLarge, .buffers = kLarge, .gradients = kLarge, .passes = kLarge};
+  using enum EstimatedStrategy;
+  EXPECT_FALSE(estimate_memory(step, {.strategy = Mirrored, .replicas = 16}).fits());
+  EXPECT_FALSE(estimate_memory(step, {.strategy = Central, .replicas = 1 << 20}).fits());
+  EXPECT_EQ(bytes_text(std::numeric_limits<int64_t>::max()), "8.0 EiB");
+}
+
+TEST(EstimateTest, AFailedAllocationDoesNotFit) {
+  EstimatedStep step = step_of(EstimatedMlp());
+  // Sanitizers end a program that asks for more than there is.
+  step.make_batch = [](int64_t) -> std::vector<torch::Tensor> { throw std::bad_alloc(); };
+  try {
+    measure_step(step, 4);
+    ADD_FAILURE() << "the error is lost";
+  } catch (const c10::OutOfMemoryError& error) {
+    EXPECT_THAT(error.what_without_backtrace(), HasSubstr("[estimate_memory] the memory is not enough"));
+  }
+  step.make_batch = [](int64_t) -> std::vector<torch::Tensor> { throw std::runtime_error("no batch"); };
+  EXPECT_THROW(measure_step(step, 4), std::runtime_error);
+}
+
+class HostMemoryTest : public ::testing::Test {
+ protected:
+  HostMemoryTest() {
+    write("proc/meminfo", "MemTotal:       1000 kB\nMemFree:          100 kB\nMemAvailable:    600 kB\n");
+    write("proc/self/status", "Name:\tx\nRssAnon:\t      50 kB\n");
+  }
+  void write(const std::string& name, const std::string& text) const {
+    const std::filesystem::path path = folder_.path() / name;
+    std::filesystem::create_directories(path.parent_path());
+    tests::write_bytes(path, text);
+  }
+  /// In KiB.
+  std::pair<int64_t, int64_t> memory() const {
+    const auto found = detail::memory_of_host({folder_.path() / "proc", folder_.path() / "cgroup"});
+    return {found.total / 1024, found.free / 1024};
+  }
+
+  tests::TestFolder folder_;
+};
+
+TEST_F(HostMemoryTest, WithoutALimit) {
+  EXPECT_EQ(memory(), std::pair(1000L, 650L)) << "what the process has is its own";
+  write("proc/self/cgroup", "0::/job\n");
+  write("cgroup/job/memory.max", "max\n");
+  EXPECT_EQ(memory(), std::pair(1000L, 650L));
+}
+
+TEST_F(HostMemoryTest, TheSmallestLimitOfAGroupAndThoseAboveIt) {
+  write("proc/self/cgroup", "0::/slice/job\n");
+  write("cgroup/slice/job/memory.max", "819200\n");
+  EXPECT_EQ(memory().first, 800);
+  write("cgroup/slice/memory.max", "409600\n");
+  write("cgroup/slice/memory.current", "204800\n");
+  write("cgroup/slice/memory.stat", "anon 1\ninactive_file 10240\nactive_file 0\n");
+  EXPECT_EQ(memory(), std::pair(400L, 200L + 10 + 50));
+}
+
+TEST_F(HostMemoryTest, Version1) {
+  write("proc/self/cgroup", "5:cpu,cpuacct:/a\n4:memory:/docker/1\n0::/\n");
+  write("cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  EXPECT_EQ(memory().first, 1000);
+  write("cgroup/memory/docker/1/memory.limit_in_bytes", "512000\n");
+  write("cgroup/memory/docker/1/memory.usage_in_bytes", "512000\n");
+  EXPECT_EQ(memory(), std::pair(500L, 50L));
+}
+
+TEST_F(HostMemoryTest, AGroupThatIsNotVisibleHere) {
+  write("proc/self/cgroup", "4:memory:/docker/1\n");
+  write("cgroup/memory/memory.limit_in_bytes", "102400\n");
+  EXPECT_EQ(memory().first, 100);
 }
 
 }  // namespace

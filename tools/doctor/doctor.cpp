@@ -198,10 +198,18 @@ void check_files(const std::vector<std::string>& arguments) {
   }
 }
 
+void check_watch(double watch, const char* what) {
+  LOCKSTEP_CHECK_VALUE(watch == 0, "[doctor] --watch needs a JOB that runs, and there ", what, ": --watch=", watch,
+                       "; leave it out");
+}
+
 /// Exits with 1 when a worker does not answer.
 void examine_live_job(const std::string& job, double watch, ResultStyle style) {
   if (std::filesystem::is_directory(job) && find_job_processes(job).empty()) {
-    if (const auto files = files_of_ended_job(job); !files.empty()) return examine_job(files, style);
+    if (const auto files = files_of_ended_job(job); !files.empty()) {
+      check_watch(watch, "are only files of a job that has ended");
+      return examine_job(files, style);
+    }
   }
   if (!examine_running_job(job, watch, style)) throw CLI::RuntimeError(1);
 }
@@ -303,6 +311,10 @@ void add_doctor(CLI::App& app) {
       "  lockstep doctor dumps/*                which rank the others wait for");
   command->callback([=] {
     const ResultStyle style = *json ? ResultStyle::Json : ResultStyle::Text;
+    LOCKSTEP_CHECK_VALUE(files->empty() || (!*cluster && !*xla && topology->topology.empty()),
+                         "[doctor] --cluster, --xla and --topology ask no job: JOB=", files->front(), "; leave it out");
+    const bool is_job = files->size() == 1 && names_job(files->front());
+    if (!is_job) check_watch(*watch, files->empty() ? "is none" : "are FILEs");
     if (!topology->topology.empty()) {
       examine_slice(*topology, style);
     } else if (*cluster) {
@@ -311,7 +323,7 @@ void add_doctor(CLI::App& app) {
       examine_plugins(style);
     } else if (files->empty()) {
       examine_machine(style);
-    } else if (files->size() == 1 && names_job(files->front())) {
+    } else if (is_job) {
       examine_live_job(files->front(), *watch, style);
     } else {
       check_files(*files);

@@ -5,6 +5,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_text.h"
+#include "lockstep/comm/diagnostics/dump.h"
+
 namespace lockstep::tools {
 namespace {
 
@@ -25,6 +28,7 @@ void read_head(const json& line, WorkerDump& dump) {
   }
   dump.num_workers = line.at("num_workers");
   dump.replicas_per_worker = line.at("replicas_per_worker");
+  dump.names = line.value("names", std::vector<std::string>());
   dump.host = line.value("host", "");
   dump.pid = line.value("pid", int64_t{0});
   dump.time = line.value("time", "");
@@ -34,9 +38,12 @@ void read_head(const json& line, WorkerDump& dump) {
   dump.activity.name = line.value("activity", "");
   dump.activity.since_ns = line.value("activity_since_ns", int64_t{0});
   dump.activity.first_run_ns = line.value("first_run_ns", int64_t{0});
+  dump.activity.first_step = line.value("first_step", int64_t{-1});
+  dump.activity.first_step_ns = line.value("first_step_ns", int64_t{0});
   dump.activity.now_ns = line.value("now_ns", int64_t{0});
   dump.activity.busy = line.value("busy", -1.0);
   dump.activity.busy_seconds = static_cast<double>(line.value("busy_ns", int64_t{0})) * 1e-9;
+  dump.activity.busy_unknown = line.value("busy_unknown", "");
   dump.newest_ns = dump.activity.now_ns;
   const int worker = line.at("worker");
   if (worker < 0 || worker >= dump.num_workers) throw std::invalid_argument("worker=" + std::to_string(worker));
@@ -54,13 +61,20 @@ void read_call(const json& line, WorkerDump& dump) {
   dump.groups[line.at("group")][line.at("rank")].push_back(std::move(call));
 }
 
+/// Parses a line; what is no UTF-8 in it is replaced.
+json parse_line(const std::string& text) {
+  json line = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!line.is_discarded()) return line;
+  return json::parse(json::parse(json_quoted(text)).get<std::string>());
+}
+
 /// Reads one line or notes why not.
 void read_line(const std::string& text, int64_t number, WorkerDump& dump) {
   const auto note = [&](const std::string& why) {
     dump.damage.push_back("line " + std::to_string(number) + " cannot be used (" + why + ")");
   };
   try {
-    const json line = json::parse(text);
+    const json line = parse_line(text);
     if (number == 1) {
       read_head(line, dump);
     } else {
@@ -74,6 +88,8 @@ void read_line(const std::string& text, int64_t number, WorkerDump& dump) {
 }
 
 }  // namespace
+
+bool WorkerDump::is_look() const { return reason == comm::kLookReason; }
 
 WorkerDump read_dump(const std::string& file) {
   WorkerDump dump;

@@ -40,11 +40,16 @@ struct RecordedActivity {
   /// Since when, by this host's clock; 0: not known.
   int64_t since_ns = 0;
   int64_t first_run_ns = 0;
+  /// The first step that was counted, and when; -1 and 0: not known.
+  int64_t first_step = -1;
+  int64_t first_step_ns = 0;
   /// When the file was written, by this host's clock; 0: not known.
   int64_t now_ns = 0;
   /// The share of the last `busy_seconds` in which the worker did not wait in a collective; negative: not measured.
   double busy = -1;
   double busy_seconds = 0;
+  /// Why it is not measured; empty where it is, or only not yet.
+  std::string busy_unknown;
 };
 
 /// The file of one worker.
@@ -54,11 +59,15 @@ struct WorkerDump {
   int worker = -1;
   int num_workers = 0;
   int replicas_per_worker = 0;
+  /// How the job names its workers; empty where there is one.
+  std::vector<std::string> names;
   std::string host;
   int64_t pid = 0;
   std::string time;
   /// Why it was written: the name of a signal, or the text of an error.
   std::string reason;
+  /// It is an answer to `lockstep doctor JOB`.
+  bool is_look() const;
   RecordedActivity activity;
   /// Calls by group and rank.
   std::map<std::string, std::map<int, std::vector<RecordedCall>>> groups;
@@ -68,7 +77,7 @@ struct WorkerDump {
   std::vector<std::string> damage;
 };
 
-/// Reads a file as far as possible; never throws for its contents.
+/// Reads a file as far as possible; never throws for its contents. Bytes that are no UTF-8 become U+FFFD.
 WorkerDump read_dump(const std::string& file);
 
 }  // namespace lockstep::tools

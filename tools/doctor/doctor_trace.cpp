@@ -25,6 +25,17 @@ struct Group {
   int ranks_per_worker = 0;
 };
 
+/// Leaves out answers to `lockstep doctor JOB` that nobody has removed: they are of another moment than dumps.
+void drop_looks(std::vector<WorkerDump>& dumps) {
+  const bool any = std::any_of(dumps.begin(), dumps.end(),
+                               [](const WorkerDump& dump) { return dump.worker >= 0 && !dump.is_look(); });
+  for (WorkerDump& dump : dumps) {
+    if (!any || dump.worker < 0 || !dump.is_look()) continue;
+    dump.damage.emplace_back("not used: it is an answer to `lockstep doctor JOB`, and other files are dumps");
+    dump.worker = -1;
+  }
+}
+
 /// Selects the latest file of each worker and notes which others are ignored.
 void keep_latest(std::vector<WorkerDump>& dumps) {
   std::map<int, WorkerDump*> latest;
@@ -175,6 +186,7 @@ GroupTrace trace(const Group& group, const std::vector<WorkerDump>& dumps) {
 
 Diagnosis diagnose(std::vector<WorkerDump> dumps) {
   Diagnosis result;
+  drop_looks(dumps);
   keep_latest(dumps);
   std::set<int> present;
   for (const WorkerDump& dump : dumps) present.insert(dump.worker);

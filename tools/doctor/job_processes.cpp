@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -9,6 +11,7 @@
 #include <map>
 #include <sstream>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "lockstep/base/error.h"
@@ -47,26 +50,49 @@ std::optional<std::string> variable_of(const std::string& environment, const std
   return std::nullopt;
 }
 
-/// The letter of its state and its parent, which follow the name in parentheses.
-std::pair<char, pid_t> state_and_parent(pid_t pid) {
+struct ProcessState {
+  /// '?' where there is no such process.
+  char letter = '?';
+  pid_t parent = 0;
+  uint64_t start = 0;
+};
+
+/// Reads what follows the name in parentheses.
+ProcessState process_state(pid_t pid) {
   const std::string text = proc_text(pid, "stat");
   const size_t close = text.rfind(')');
-  if (close == std::string::npos) return {'?', 0};
+  if (close == std::string::npos) return {};
   std::istringstream in(text.substr(close + 1));
-  char state = '?';
-  pid_t parent = 0;
-  in >> state >> parent;
-  return {state, parent};
+  ProcessState state;
+  in >> state.letter >> state.parent;
+  constexpr int kBetween = 17;
+  std::string skipped;
+  for (int i = 0; i < kBetween; ++i) in >> skipped;
+  in >> state.start;
+  return state;
 }
 
-bool has_dump_thread(pid_t pid) {
+/// Whether a thread blocks the signal of questions: it has no effect on a thread that does not read it.
+bool blocks_look_signal(const files::path& thread) {
+  std::ifstream in(thread / "status");
+  for (std::string line; std::getline(in, line);) {
+    if (!line.starts_with("SigBlk:")) continue;
+    const uint64_t blocked = std::strtoull(line.c_str() + line.find(':') + 1, nullptr, 16);
+    return ((blocked >> (comm::look_signal() - 1)) & 1U) != 0;
+  }
+  return false;
+}
+
+/// The thread that answers questions; 0 where there is none.
+pid_t dump_thread(pid_t pid) {
   std::error_code ignored;
   for (files::directory_iterator entry(proc_path(pid, "task"), ignored), end; entry != end; entry.increment(ignored)) {
     std::ifstream in(entry->path() / "comm");
     std::string name;
-    if (std::getline(in, name) && name == comm::kDumpThread) return true;
+    if (!std::getline(in, name) || name != comm::kDumpThread || !blocks_look_signal(entry->path())) continue;
+    return whole_number<pid_t>(entry->path().filename().string()).value_or(0);
   }
-  return false;
+  return 0;
 }
 
 std::vector<pid_t> all_processes() {
@@ -82,7 +108,7 @@ std::vector<pid_t> all_processes() {
 /// The process and all that it has started, and they in turn.
 std::vector<pid_t> with_descendants(pid_t root) {
   std::map<pid_t, std::vector<pid_t>> children;
-  for (const pid_t pid : all_processes()) children[state_and_parent(pid).second].push_back(pid);
+  for (const pid_t pid : all_processes()) children[process_state(pid).parent].push_back(pid);
   std::vector<pid_t> result{root};
   for (size_t i = 0; i < result.size(); ++i) {
     const auto& own = children[result[i]];
@@ -104,7 +130,8 @@ JobProcess describe_process(pid_t pid, const std::string& environment) {
     std::error_code ignored;
     process.dump_folder = files::read_symlink(proc_path(pid, "cwd"), ignored) / process.dump_folder;
   }
-  process.answers = has_dump_thread(pid);
+  process.answers = dump_thread(pid) != 0;
+  process.start = process_state(pid).start;
   process.command = command_of(pid);
   return process;
 }
@@ -140,6 +167,10 @@ std::vector<JobProcess> processes_where(const std::vector<pid_t>& pids,
   return one_for_each_worker(std::move(result));
 }
 
+bool is_digits(const std::string& word) {
+  return !word.empty() && word.find_first_not_of("0123456789") == std::string::npos;
+}
+
 bool is_same_folder(const std::string& some, const files::path& other) {
   std::error_code ignored;
   return files::equivalent(some, other, ignored);
@@ -149,12 +180,12 @@ bool is_same_folder(const std::string& some, const files::path& other) {
 
 bool names_job(const std::string& argument) {
   std::error_code ignored;
-  return whole_number<pid_t>(argument).has_value() || files::is_directory(argument, ignored);
+  return is_digits(argument) || files::is_directory(argument, ignored);
 }
 
 std::vector<JobProcess> find_job_processes(const std::string& job) {
   std::error_code ignored;
-  if (files::is_directory(job, ignored)) {
+  if (!is_digits(job) && files::is_directory(job, ignored)) {
     const files::path steps = files::path(job) / "steps";
     return processes_where(all_processes(), [&](pid_t pid, const std::string& environment) {
       const auto file = variable_of(environment, "LOCKSTEP_STEP_FILE");
@@ -165,8 +196,9 @@ std::vector<JobProcess> find_job_processes(const std::string& job) {
   }
   const auto pid = whole_number<pid_t>(job);
   struct stat info {};
-  LOCKSTEP_CHECK_VALUE(pid && stat(proc_path(*pid, "").c_str(), &info) == 0,
-                       "[doctor] JOB must be a running process of this machine, or a folder: JOB=", job);
+  LOCKSTEP_CHECK_VALUE(
+      pid && stat(proc_path(*pid, "").c_str(), &info) == 0, "[doctor] no such process on this machine: JOB=", job,
+      "; JOB is the number of a process, or a folder; ./NAME is a folder or a file whose name is a number");
   LOCKSTEP_CHECK_VALUE(geteuid() == 0 || info.st_uid == geteuid(),
                        "[doctor] the process must belong to this user: process=", job, ", user=", info.st_uid);
   const bool is_launcher = with_descendants(*pid).size() > 1;
@@ -176,8 +208,19 @@ std::vector<JobProcess> find_job_processes(const std::string& job) {
   return result;
 }
 
+bool ask_process(const JobProcess& process) {
+  const pid_t thread = dump_thread(process.pid);
+  if (thread == 0 || process_state(process.pid).start != process.start) return false;
+  siginfo_t question{};
+  question.si_code = SI_QUEUE;
+  question.si_pid = getpid();
+  question.si_uid = getuid();
+  question.si_value.sival_int = comm::kLookRequest;
+  return syscall(SYS_rt_tgsigqueueinfo, process.pid, thread, comm::look_signal(), &question) == 0;
+}
+
 std::string reason_of_silence(pid_t pid) {
-  switch (state_and_parent(pid).first) {
+  switch (process_state(pid).letter) {
     case '?':
       return "it has ended";
     case 'Z':
@@ -188,7 +231,7 @@ std::string reason_of_silence(pid_t pid) {
     case 'D':
       return "it waits for a disk or a device";
     default:
-      return has_dump_thread(pid)
+      return dump_thread(pid) != 0
                  ? ""
                  : "it has made no strategy that answers: a program without other workers needs LOCKSTEP_DUMP, a "
                    "folder; a worker answers after it has joined its job";

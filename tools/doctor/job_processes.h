@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <sys/types.h>
@@ -16,11 +17,13 @@ struct JobProcess {
   std::string dump_folder;
   /// Whether it answers questions: it has made a strategy that does.
   bool answers = false;
+  /// When it was started, in ticks of the kernel: another process with its number has another one.
+  uint64_t start = 0;
   /// Its command, for people.
   std::string command;
 };
 
-/// Whether an argument of `lockstep doctor` names a job: a process id, or a folder.
+/// Whether an argument of `lockstep doctor` names a job: a word of digits, which is a process id, or a folder.
 bool names_job(const std::string& argument);
 
 /// Returns the processes of a job, by number and process id: `job` is the process id of `lockstep run` or of a program,
@@ -28,6 +31,10 @@ bool names_job(const std::string& argument);
 /// processes of one worker, those that answer; the last one where none does. ValueError where the process or the folder
 /// does not exist, or belongs to another user.
 std::vector<JobProcess> find_job_processes(const std::string& job);
+
+/// Asks a process to answer (comm::look_signal). Nothing is sent, and false returned, where it is no longer the same
+/// process or has no thread that answers.
+bool ask_process(const JobProcess& process);
 
 /// Why a process may not answer: "it is stopped (SIGSTOP)"; empty where nothing is known.
 std::string reason_of_silence(pid_t pid);

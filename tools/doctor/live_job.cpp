@@ -1,11 +1,11 @@
 #include "tools/doctor/live_job.h"
 
 #include <algorithm>
-#include <csignal>
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
 #include <map>
+#include <set>
 #include <sstream>
 #include <sys/stat.h>
 #include <thread>
@@ -136,10 +136,44 @@ std::string describe_place(const WorkerDump& dump, const Waits& waits) {
 }
 
 void set_rates(LiveWorker& worker, const RecordedActivity& before, const RecordedActivity& after) {
-  const bool has_steps = before.step >= 0 && after.step >= 0;
+  const bool has_steps = after.step >= 0;
+  if (has_steps != (before.step >= 0)) return;
   const int64_t done = has_steps ? after.step - before.step : after.runs - before.runs;
   const double seconds = static_cast<double>(after.now_ns - before.now_ns) * 1e-9;
   if (before.now_ns > 0 && seconds > 0 && done >= 0) worker.rate = static_cast<double>(done) / seconds;
+}
+
+/// Since the first step; since the first run where no steps are counted.
+std::optional<double> average_rate(const RecordedActivity& activity) {
+  const bool has_steps = activity.step >= 0;
+  const int64_t done = has_steps ? activity.step - activity.first_step : activity.runs;
+  const int64_t begin = has_steps ? activity.first_step_ns : activity.first_run_ns;
+  const double seconds = static_cast<double>(activity.now_ns - begin) * 1e-9;
+  if (begin <= 0 || seconds <= 0 || done < (has_steps ? 1 : 0)) return std::nullopt;
+  return static_cast<double>(done) / seconds;
+}
+
+/// The workers of the job that are none of these processes.
+std::vector<std::string> workers_elsewhere(const std::vector<LiveWorker>& workers, const JobLook& look) {
+  const WorkerDump* known = nullptr;
+  for (const ProcessLook& each : look) {
+    if (each.dump && (known == nullptr || each.dump->num_workers > known->num_workers)) known = &*each.dump;
+  }
+  if (known == nullptr) return {};
+  std::set<int> here;
+  size_t unknown = 0;
+  for (const LiveWorker& worker : workers) {
+    if (worker.worker >= 0) here.insert(worker.worker);
+    unknown += worker.worker < 0 ? 1 : 0;
+  }
+  std::vector<std::string> result;
+  for (int worker = 0; worker < known->num_workers; ++worker) {
+    if (here.contains(worker)) continue;
+    const auto index = static_cast<size_t>(worker);
+    result.push_back(index < known->names.size() ? known->names[index] : "worker " + std::to_string(worker));
+  }
+  // Processes that do not answer may be these.
+  return result.size() <= unknown ? std::vector<std::string>() : result;
 }
 
 std::string name_of_process(const JobProcess& process, const std::optional<WorkerDump>& dump) {
@@ -190,17 +224,11 @@ std::string summarize_looks(const LiveJob& job, const JobLook& after) {
   const auto busy = std::find_if(job.workers.begin(), job.workers.end(), [](const auto& each) { return !each.waits; });
   if (job.workers.size() > 1 && waiting + 1 == static_cast<int64_t>(job.workers.size())) {
     text << "at the second look the others waited for " << busy->name;
+  } else if (!job.not_asked.empty() && waiting == static_cast<int64_t>(job.workers.size())) {
+    text << "at the second look all of these waited; of the workers that were not asked nothing is known";
   } else {
     text << "the job goes on";
   }
-  return text.str();
-}
-
-std::string rate_text(const LiveWorker& worker) {
-  std::ostringstream text;
-  text << std::setprecision(3);
-  if (worker.rate) text << (worker.step >= 0 ? ", " : ", runs: ") << *worker.rate << " a second";
-  if (worker.average_rate) text << " (" << *worker.average_rate << " since the first)";
   return text.str();
 }
 
@@ -214,9 +242,7 @@ JobLook look_at(const std::vector<JobProcess>& processes, std::chrono::milliseco
     answers.push_back(comm::look_file(process.dump_folder, process.pid));
     if (!process.answers) continue;
     if (has_answer(answers.back(), process.pid)) unlink(answers.back().c_str());
-    sigval value{};
-    value.sival_int = comm::kLookRequest;
-    sigqueue(process.pid, SIGUSR1, value);
+    look.back().process.answers = ask_process(process);
   }
   const auto deadline = LookClock::now() + limit;
   for (bool waits = true; waits && LookClock::now() < deadline;) {
@@ -264,63 +290,19 @@ LiveJob compare_looks(const JobLook& before, const JobLook& after) {
     worker.runs = activity.runs;
     worker.busy = activity.busy;
     worker.busy_seconds = activity.busy_seconds;
+    worker.busy_unknown = activity.busy_unknown;
     worker.waits = all_ranks_wait(dump, waits);
     worker.where = describe_place(dump, waits);
     const auto first = std::find_if(before.begin(), before.end(),
                                     [&](const ProcessLook& other) { return other.process.pid == worker.pid; });
     if (first != before.end() && first->dump) set_rates(worker, first->dump->activity, activity);
-    const double since = static_cast<double>(activity.now_ns - activity.first_run_ns) * 1e-9;
-    if (activity.first_run_ns > 0 && since > 0) worker.average_rate = static_cast<double>(activity.runs) / since;
+    worker.average_rate = average_rate(activity);
   }
   std::stable_sort(job.workers.begin(), job.workers.end(),
                    [](const LiveWorker& some, const LiveWorker& other) { return some.worker < other.worker; });
+  job.not_asked = workers_elsewhere(job.workers, after);
   job.summary = summarize_looks(job, after);
   return job;
-}
-
-Json to_json(const LiveJob& job) {
-  const auto number = [](const auto& value) { return value ? Json(*value) : Json(nullptr); };
-  Json workers = Json::array();
-  for (const LiveWorker& worker : job.workers) {
-    Json row{{"name", worker.name}, {"pid", worker.pid}, {"answers", worker.answers}};
-    if (worker.answers) {
-      row["worker"] = worker.worker;
-      row["host"] = worker.host;
-      row["step"] = worker.step >= 0 ? Json(worker.step) : Json(nullptr);
-      row["runs"] = worker.runs;
-      row["rate"] = number(worker.rate);
-      row["average_rate"] = number(worker.average_rate);
-      row["busy"] = worker.busy >= 0 ? Json(worker.busy) : Json(nullptr);
-      row["waits"] = worker.waits;
-    }
-    row["where"] = worker.where;
-    workers.push_back(std::move(row));
-  }
-  return {{"workers", std::move(workers)}, {"summary", job.summary}};
-}
-
-void print_live_job(const LiveJob& job, std::ostream& out) {
-  for (const LiveWorker& worker : job.workers) {
-    out << worker.name << ", process " << worker.pid;
-    if (!worker.answers) {
-      out << ": does not answer: " << worker.where << '\n';
-      continue;
-    }
-    out << " on " << worker.host << ": ";
-    if (worker.step >= 0) {
-      out << "step " << worker.step;
-    } else {
-      out << "run " << worker.runs;
-    }
-    out << rate_text(worker);
-    if (worker.busy >= 0) {
-      std::ostringstream share;
-      share << std::fixed << std::setprecision(0) << 100 * worker.busy << " % of the last " << worker.busy_seconds;
-      out << ", busy " << share.str() << " s";
-    }
-    out << "\n  " << worker.where << '\n';
-  }
-  out << job.summary << '\n';
 }
 
 bool examine_running_job(const std::string& job, double watch, ResultStyle style) {

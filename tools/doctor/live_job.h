@@ -23,8 +23,7 @@ struct ProcessLook {
 };
 using JobLook = std::vector<ProcessLook>;
 
-/// Asks all processes at once and returns what they answered within `limit`. A process is sent SIGUSR1 only where
-/// lockstep handles it.
+/// Asks all processes at once and returns what they answered within `limit`.
 JobLook look_at(const std::vector<JobProcess>& processes, std::chrono::milliseconds limit);
 
 /// One worker, from two looks.
@@ -36,12 +35,14 @@ struct LiveWorker {
   std::string host;
   int64_t step = -1;
   int64_t runs = -1;
-  /// Steps, or runs where the program counts no steps, of a second: between the looks, and since the first run. Nothing
-  /// where it is not known.
+  /// Steps, or runs where the program counts no steps, of a second: between the looks, and since the first step or run.
+  /// Nothing where it is not known.
   std::optional<double> rate;
   std::optional<double> average_rate;
   double busy = -1;
   double busy_seconds = 0;
+  /// Why `busy` is not measured; empty where it is, or will be.
+  std::string busy_unknown;
   /// What it does, in words. Why it did not answer, where it did not.
   std::string where;
   bool answers = false;
@@ -51,6 +52,8 @@ struct LiveWorker {
 
 struct LiveJob {
   std::vector<LiveWorker> workers;
+  /// The workers that no process of JOB is, as their job names them: they run on other machines, or apart from JOB.
+  std::vector<std::string> not_asked;
   std::string summary;
   bool all_answer() const;
 };

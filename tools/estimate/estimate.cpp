@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 #include <iomanip>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +20,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/device/logical_devices.h"
+#include "lockstep/train/memory_of_device.h"
+#include "tools/estimate/known_parameters.h"
 #include "tools/print_result.h"
 #include "tools/subcommands.h"
 #include "tools/train/networks.h"
@@ -118,8 +122,34 @@ c10::Device estimated_device(const std::string& asked) {
   return gpus.front().torch_device;
 }
 
+/// ValueError for a setting that was given and changes nothing.
+void check_settings_apply(const CLI::App& command, const EstimateRequest& request, const TrainingPlan& plan) {
+  struct Rule {
+    const char* name;
+    bool applies;
+    const char* needs;
+  };
+  const bool is_script = is_script_file(request.network.model);
+  const bool is_tpu = plan.strategy == EstimatedStrategy::TPU;
+  const std::vector<Rule> rules{
+      {"--hidden", !is_script && !request.is_gpt(), "the model mlp, cnn or resnet"},
+      {"--width", request.is_gpt(), "the model gpt"},
+      {"--layers", request.is_gpt(), "the model gpt"},
+      {"--heads", request.is_gpt(), "the model gpt"},
+      {"--tokens", is_script, "TorchScript models: gpt always has tokens, other models never"},
+      {"--device", !is_tpu || request.device == "cpu", "other strategies than tpu"},
+      {"--one-machine", plan.workers > 1 && plan.device.is_cpu(), "several workers on CPUs"},
+  };
+  for (const Rule& rule : rules) {
+    LOCKSTEP_CHECK_VALUE(rule.applies || command.count(rule.name) == 0, "[estimate] ", rule.name, " is for ",
+                         rule.needs, ": model=", request.network.model, ", strategy=", request.strategy,
+                         ", workers=", plan.workers, ", device=", plan.device, "; leave it out");
+  }
+}
+
 Json to_json(const MemoryEstimate& estimate) {
   const StepMemory& step = estimate.replica;
+  const auto measured = [&](int64_t bytes) { return step.measured_rows == 0 ? Json(nullptr) : Json(bytes); };
   Json places = Json::array();
   for (const PlaceMemory& place : estimate.places) {
     places.push_back({{"place", place.name},
@@ -128,7 +158,8 @@ Json to_json(const MemoryEstimate& estimate) {
                       {"optimizer_state", place.optimizer_state},
                       {"step", place.step},
                       {"total", place.total()},
-                      {"available", place.available == 0 ? Json(nullptr) : Json(place.available)}});
+                      {"available", place.available == 0 ? Json(nullptr) : Json(place.available)},
+                      {"free", place.free == 0 ? Json(nullptr) : Json(place.free)}});
   }
   return {{"num_parameters", step.num_parameters},
           {"rows", step.rows},
@@ -138,9 +169,9 @@ Json to_json(const MemoryEstimate& estimate) {
             {"buffers", step.buffers},
             {"gradients", step.gradients},
             {"optimizer_state", step.optimizer_state},
-            {"input", step.input},
-            {"activations", step.activations},
-            {"passes", step.passes}}},
+            {"input", measured(step.input)},
+            {"activations", measured(step.activations)},
+            {"passes", measured(step.passes)}}},
           {"places", std::move(places)},
           {"fits", estimate.fits()},
           {"verdict", estimate.verdict()}};
@@ -153,28 +184,62 @@ void print_estimate(const EstimateRequest& request, const MemoryEstimate& estima
   };
   out << request.network.model << ": " << step.num_parameters << " parameters\n"
       << "one replica, " << step.rows << " of " << request.batch_size << " rows";
-  if (step.rows > step.measured_rows) out << " (measured with " << step.measured_rows << ")";
+  if (step.measured_rows == 0) out << " (not measured: what is known does not fit)";
+  if (step.measured_rows > 0 && step.rows > step.measured_rows) out << " (measured with " << step.measured_rows << ")";
   out << ":\n";
   row("parameters", step.parameters);
   if (step.buffers > 0) row("buffers", step.buffers);
   row("gradients", step.gradients);
   row("optimizer state", step.optimizer_state);
-  row("input", step.input);
-  row("activations", step.activations);
-  row("forward and backward, at most", step.passes);
+  if (step.measured_rows > 0) {
+    row("input", step.input);
+    row("activations", step.activations);
+    row("forward and backward, at most", step.passes);
+  }
   for (const PlaceMemory& place : estimate.places) {
     out << place.name << ":\n";
     row("parameters", place.parameters);
     if (place.buffers > 0) row("buffers", place.buffers);
     row("optimizer state", place.optimizer_state);
-    row("steps, at most", place.step);
+    row(step.measured_rows > 0 ? "steps, at most" : "steps, at least", place.step);
     row("all", place.total());
   }
   out << estimate.verdict() << '\n';
 }
 
+/// The estimate of what is known of a model before it is made, where that alone does not fit.
+std::optional<MemoryEstimate> too_large(const EstimateRequest& request, int64_t rows, const TrainingPlan& plan) {
+  const auto parameters = known_parameters(request.network);
+  if (!parameters) return std::nullopt;
+  StepMemory known = known_memory(*parameters, request.optimizer);
+  known.rows = rows;
+  MemoryEstimate result = estimate_memory(known, plan);
+  return result.fits() ? std::nullopt : std::optional(std::move(result));
+}
+
+/// Makes the model, and measures it.
+MemoryEstimate measured_estimate(const EstimateRequest& request, int64_t rows, const TrainingPlan& plan) {
+  // Programs for TPU cores are not measured: a step on the CPU stands for them.
+  const bool is_tpu = plan.strategy == EstimatedStrategy::TPU;
+  const c10::Device device = is_tpu ? c10::Device(c10::DeviceType::CPU) : plan.device;
+  if (device.is_cpu()) detail::limit_own_memory();
+  try {
+    MemoryEstimate result = estimate_memory(estimated_step(request, device), rows, plan);
+    const auto known = known_parameters(request.network);
+    LOCKSTEP_ASSERT(!known || *known == static_cast<double>(result.replica.num_parameters), "parameters=", *known);
+    return result;
+  } catch (const std::exception&) {
+    if (!detail::is_out_of_memory(std::current_exception())) throw;
+    const detail::DeviceMemory memory = detail::memory_of_device(device);
+    std::string has = bytes_text(memory.total);
+    if (memory.free > 0) has += ", " + bytes_text(memory.free) + " of it free";
+    LOCKSTEP_THROW(c10::OutOfMemoryError, "[estimate] it does not fit: a step of a few rows takes more memory than ",
+                   device, " has now: memory=", has, "; ", error_text(std::current_exception()));
+  }
+}
+
 /// Exits with 1 where it does not fit.
-void estimate(EstimateRequest request) {
+void estimate(const CLI::App& command, EstimateRequest request) {
   complete_network(request);
   if (request.strategy.empty()) {
     request.strategy = request.workers > 1 ? "multi_worker" : request.replicas > 1 ? "mirrored" : "one_device";
@@ -186,10 +251,9 @@ void estimate(EstimateRequest request) {
                     .device = estimated_device(request.device)};
   const int64_t replicas = static_cast<int64_t>(request.replicas) * request.workers;
   const int64_t rows = (request.batch_size + replicas - 1) / replicas;
-  // Programs for TPU cores are not measured: a step on the CPU stands for them.
-  const bool is_tpu = plan.strategy == EstimatedStrategy::TPU;
-  const EstimatedStep step = estimated_step(request, is_tpu ? c10::Device(c10::DeviceType::CPU) : plan.device);
-  const MemoryEstimate result = estimate_memory(step, rows, plan);
+  check_settings_apply(command, request, plan);
+  auto known = too_large(request, rows, plan);
+  const MemoryEstimate result = known ? std::move(*known) : measured_estimate(request, rows, plan);
   if (request.json) {
     print_result(to_json(result), ResultStyle::Json);
   } else {
@@ -247,12 +311,12 @@ void add_estimate(CLI::App& app) {
   command->add_flag("--json", request->json, "Print one JSON object");
   command->footer(
       "\nSizes of parameters, gradients and optimizer state are exact; activations are measured with few rows and "
-      "extrapolated.\nExit status 1 if the memory of the machine or of its GPU is not enough.\n"
+      "extrapolated.\nExit status 1 if the memory of the machine, or of its control group or GPU, is not enough.\n"
       "\nExamples:\n"
       "  lockstep estimate --model resnet --batch-size 256 --input-shape 3x224x224 --replicas 4\n"
       "  lockstep estimate --model gpt --width 768 --layers 12 --heads 12 --input-shape 1024 --classes 50257\n"
       "  lockstep estimate --model model.pt --input-shape 3x224x224 --strategy central --replicas 2");
-  command->callback([request] { estimate(*request); });
+  command->callback([request, command] { estimate(*command, *request); });
 }
 
 }  // namespace lockstep::tools

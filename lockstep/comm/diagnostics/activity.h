@@ -19,6 +19,9 @@ struct LOCKSTEP_API ProcessActivity {
   uint64_t runs = 0;
   /// The last step that the program has reported; -1: none.
   int64_t step = -1;
+  /// The first step that it has reported, and when: since the count last went back. -1 and zero: none.
+  int64_t first_step = -1;
+  std::chrono::nanoseconds first_step_time{};
   Activity activity = Activity::Outside;
   /// Since when, by the steady clock; zero where that is not known. The begin of a run is not known.
   std::chrono::nanoseconds since{};
@@ -28,6 +31,8 @@ struct LOCKSTEP_API ProcessActivity {
   /// measured.
   double busy = -1;
   std::chrono::nanoseconds busy_time{};
+  /// Why it is not measured; empty where it is, or is only not measured yet. Lives as long as the process.
+  std::string_view busy_unknown;
 };
 LOCKSTEP_API ProcessActivity process_activity();
 
@@ -37,6 +42,8 @@ LOCKSTEP_API void note_finished_step(int64_t step);
 LOCKSTEP_API void note_replayed_run();
 /// What was measured of this worker.
 LOCKSTEP_API void note_busy_share(double busy, std::chrono::nanoseconds time);
+/// It cannot be measured, for a reason that is a literal.
+LOCKSTEP_API void note_busy_unknown(const char* reason);
 
 /// A run of a strategy, for as long as it lives. Costs two atomic additions.
 class LOCKSTEP_API RunActivity {

@@ -1,18 +1,21 @@
 #include "lockstep/comm/diagnostics/dump.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <fcntl.h>
 #include <map>
 #include <mutex>
+#include <poll.h>
 #include <sstream>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
 #include <thread>
 #include <unistd.h>
 
@@ -21,6 +24,7 @@
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/host_name.h"
+#include "lockstep/base/json_text.h"
 #include "lockstep/base/log.h"
 #include "lockstep/comm/diagnostics/activity.h"
 
@@ -47,21 +51,6 @@ Sources& sources() {
   return *instance;
 }
 
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char letter : text) {
-    if (letter == '"' || letter == '\\') out += '\\';
-    if (static_cast<unsigned char>(letter) < 0x20) {
-      char code[8];
-      std::snprintf(code, sizeof(code), "\\u%04x", static_cast<unsigned>(letter));
-      out += code;
-    } else {
-      out += letter;
-    }
-  }
-  return out + '"';
-}
-
 std::string time_now() {
   const std::time_t now = std::time(nullptr);
   std::tm parts{};
@@ -83,16 +72,31 @@ void write_activity(std::ostream& out) {
   out << ", \"now_ns\": " << std::chrono::nanoseconds(now).count() << ", \"runs\": " << own.runs << ", \"activity\": \""
       << activity_name(own.activity) << '"';
   if (own.step >= 0) out << ", \"step\": " << own.step;
+  if (own.first_step >= 0) {
+    out << ", \"first_step\": " << own.first_step << ", \"first_step_ns\": " << own.first_step_time.count();
+  }
   if (own.since.count() > 0) out << ", \"activity_since_ns\": " << own.since.count();
   if (own.first_run.count() > 0) out << ", \"first_run_ns\": " << own.first_run.count();
   if (own.busy >= 0) out << ", \"busy\": " << own.busy << ", \"busy_ns\": " << own.busy_time.count();
+  if (!own.busy_unknown.empty()) out << ", \"busy_unknown\": " << json_quoted(own.busy_unknown);
+}
+
+void write_names(std::ostream& out, const std::vector<std::string>& names) {
+  if (names.empty()) return;
+  const char* separator = ", \"names\": [";
+  for (const std::string& name : names) {
+    out << separator << json_quoted(name);
+    separator = ", ";
+  }
+  out << ']';
 }
 
 void write(std::ostream& out, const std::string& reason) {
   const DumpIdentity& identity = sources().identity;
   out << "{\"lockstep_dump\": 1, \"worker\": " << identity.worker << ", \"num_workers\": " << identity.num_workers
-      << ", \"replicas_per_worker\": " << identity.replicas_per_worker << ", \"host\": " << quoted(host_name())
-      << ", \"pid\": " << getpid() << ", \"time\": \"" << time_now() << "\", \"reason\": " << quoted(reason);
+      << ", \"replicas_per_worker\": " << identity.replicas_per_worker << ", \"host\": " << json_quoted(host_name())
+      << ", \"pid\": " << getpid() << ", \"time\": \"" << time_now() << "\", \"reason\": " << json_quoted(reason);
+  write_names(out, identity.names);
   write_activity(out);
   out << "}\n";
   for (const auto& [id, source] : sources().all) source.recorder->dump(out, source.group, source.first_rank);
@@ -128,15 +132,16 @@ std::string write_new_file(const std::string& path, const std::string& text) {
   return rename(name.c_str(), wanted.c_str()) == 0 ? wanted : name;
 }
 
-std::atomic<int> signal_pipe{-1};
+/// Who writes dumps, for the signal handler.
+std::atomic<int> dump_event{-1};
+std::atomic<pid_t> dump_process{0};
 
-constexpr char kDumpByte = 'd';
-constexpr char kLookByte = 'l';
-
-extern "C" void note_signal(int, siginfo_t* info, void*) {
+extern "C" void note_signal(int) {
+  // A forked process has the handler and the descriptor, but not the thread.
+  if (getpid() != dump_process.load()) return;
   const int saved = errno;
-  const bool is_look = info->si_code == SI_QUEUE && info->si_value.sival_int == kLookRequest;
-  [[maybe_unused]] const auto written = ::write(signal_pipe.load(), is_look ? &kLookByte : &kDumpByte, 1);
+  const uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(dump_event.load(), &one, sizeof(one));
   errno = saved;
 }
 
@@ -151,12 +156,69 @@ void answer_look() try {
   const std::lock_guard lock(sources().mutex);
   std::string path = look_file(folder(), getpid());
   path.resize(path.size() - std::strlen(kEnding));
-  if (write_to(path, "lockstep doctor").empty()) {
+  if (write_to(path, kLookReason).empty()) {
     LOCKSTEP_LOG(Warn) << "a question of lockstep doctor could not be answered: file=" << path << kEnding << ", "
                        << std::strerror(errno);
   }
 } catch (const std::exception& error) {
   LOCKSTEP_LOG(Warn) << "a question of lockstep doctor could not be answered: " << error.what();
+}
+
+/// How long an answer waits for the command that has asked, which waits 2 s for it.
+constexpr std::chrono::milliseconds kAnswerLife{5000};
+
+/// Takes all signals that have come; returns whether one of them is a question.
+bool take_questions(int signals) {
+  bool any = false;
+  for (signalfd_siginfo info{}; read(signals, &info, sizeof(info)) == ssize_t{sizeof(info)};) {
+    any = any || (info.ssi_code == SI_QUEUE && info.ssi_int == kLookRequest);
+  }
+  return any;
+}
+
+void serve_dumps(int event, int signals) {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, nullptr);
+  c10::setThreadName(kDumpThread);
+  bool has_answered = false;
+  while (true) {
+    std::array<pollfd, 2> ready{pollfd{event, POLLIN, 0}, pollfd{signals, POLLIN, 0}};
+    const int count = poll(ready.data(), ready.size(), has_answered ? static_cast<int>(kAnswerLife.count()) : -1);
+    if (count < 0 && errno != EINTR) return;
+    if (count == 0) {
+      unlink(look_file(folder(), getpid()).c_str());
+      has_answered = false;
+    }
+    if (take_questions(signals)) {
+      answer_look();
+      has_answered = true;
+    }
+    if (uint64_t asked = 0; read(event, &asked, sizeof(asked)) != ssize_t{sizeof(asked)}) continue;
+    const std::string path = write_dump("SIGUSR1");
+    if (!path.empty()) {
+      LOCKSTEP_LOG(Warn) << "the last collectives are in " << path << " (SIGUSR1)";
+    }
+  }
+}
+
+/// Starts the thread; returns whether it could.
+bool start_dump_thread() {
+  sigset_t look;
+  sigemptyset(&look);
+  sigaddset(&look, look_signal());
+  const int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  const int signals = signalfd(-1, &look, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (event < 0 || signals < 0) {
+    for (const int each : {event, signals}) {
+      if (each >= 0) close(each);
+    }
+    return false;
+  }
+  dump_event.store(event);
+  dump_process.store(getpid());
+  std::thread(serve_dumps, event, signals).detach();
+  return true;
 }
 
 }  // namespace
@@ -209,31 +271,25 @@ void dump_failure(const std::string& reason) {
 void dump_on_signal() {
   static std::once_flag once;
   std::call_once(once, [] {
+    if (!start_dump_thread()) return;
     struct sigaction before {};
-    if (sigaction(SIGUSR1, nullptr, &before) != 0 || before.sa_handler != SIG_DFL) return;
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) return;
-    signal_pipe.store(ends[1]);
+    if (sigaction(SIGUSR1, nullptr, &before) != 0) return;
+    if (before.sa_handler != SIG_DFL) {
+      if (!env::given("LOCKSTEP_DUMP")) return;
+      LOCKSTEP_LOG(Warn) << "SIGUSR1 writes no file into LOCKSTEP_DUMP: this program "
+                         << (before.sa_handler == SIG_IGN ? "ignores" : "handles")
+                         << " this signal itself; `lockstep doctor JOB` asks without it";
+      return;
+    }
     struct sigaction action {};
-    action.sa_sigaction = note_signal;
-    action.sa_flags = SA_RESTART | SA_SIGINFO;
+    action.sa_handler = note_signal;
+    action.sa_flags = SA_RESTART;
     sigemptyset(&action.sa_mask);
     sigaction(SIGUSR1, &action, nullptr);
-    std::thread([from = ends[0]] {
-      c10::setThreadName(kDumpThread);
-      for (char byte = 0; read(from, &byte, 1) == 1;) {
-        if (byte == kLookByte) {
-          answer_look();
-          continue;
-        }
-        const std::string path = write_dump("SIGUSR1");
-        if (!path.empty()) {
-          LOCKSTEP_LOG(Warn) << "the last collectives are in " << path << " (SIGUSR1)";
-        }
-      }
-    }).detach();
   });
 }
+
+int look_signal() { return SIGRTMAX - 5; }
 
 std::string look_file(const std::string& folder, pid_t process) {
   return c10::str(folder, "/lockstep-look-", process, kEnding);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <sys/types.h>
+#include <vector>
 
 #include "lockstep/api.h"
 #include "lockstep/comm/diagnostics/recorder.h"
@@ -17,6 +18,8 @@ struct LOCKSTEP_API DumpIdentity {
   int worker = 0;
   int num_workers = 1;
   int replicas_per_worker = 1;
+  /// How messages name the workers of the job; empty where there is one.
+  std::vector<std::string> names{};
 };
 LOCKSTEP_API void set_dump_identity(const DumpIdentity& identity);
 
@@ -43,13 +46,20 @@ LOCKSTEP_API std::string dump_text(const std::string& reason);
 /// Writes a dump because the job has failed, and logs its path, once. Never throws.
 LOCKSTEP_API void dump_failure(const std::string& reason);
 
-/// Writes a dump whenever the process gets SIGUSR1. Does nothing where the program handles that signal itself.
+/// Writes a dump whenever the process gets SIGUSR1. Where the program handles or ignores that signal itself, it keeps
+/// it: this is logged if LOCKSTEP_DUMP is set.
 ///
-/// A signal that was sent with the value `kLookRequest` is a question of `lockstep doctor JOB`: the answer is the file
-/// `look_file(folder, process)`, and nothing is logged. A process that answers has a thread of the name `kDumpThread`.
+/// Starts a thread that also answers `lockstep doctor JOB`, whatever the program does with signals.
 LOCKSTEP_API void dump_on_signal();
+
+/// A question of `lockstep doctor JOB`: the signal `look_signal()` with the value `kLookRequest`, sent to the thread
+/// `kDumpThread` of a process. This thread blocks all signals and reads this one from a descriptor, so that no handler
+/// of the program is called and no default action takes place. The answer is the file `look_file(folder, process)`,
+/// whose reason is `kLookReason`. The process removes an answer that nobody has taken for five seconds.
+LOCKSTEP_API int look_signal();
 inline constexpr int kLookRequest = 0x10c5;
 inline constexpr const char* kDumpThread = "lockstep_dump";
+inline constexpr const char* kLookReason = "lockstep doctor";
 LOCKSTEP_API std::string look_file(const std::string& folder, pid_t process);
 
 /// For a strategy of one process: where LOCKSTEP_DUMP is set, adds the calls of its replicas to all dumps for as long

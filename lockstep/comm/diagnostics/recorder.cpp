@@ -8,7 +8,10 @@
 #include <sstream>
 #include <thread>
 
+#include <c10/util/StringUtil.h>
+
 #include "lockstep/base/dtype_name.h"
+#include "lockstep/base/json_text.h"
 
 namespace lockstep::comm {
 namespace {
@@ -194,9 +197,9 @@ std::string Record::describe() const {
 void Recorder::dump(std::ostream& out, std::string_view group, int first_rank) const {
   for (int rank = 0; rank < size_; ++rank) {
     for (const Record& record : entries(rank)) {
-      out << "{\"group\": \"" << group << "\", \"rank\": " << first_rank + rank << ", \"sequence\": " << record.sequence
-          << ", \"call\": \"" << record.describe() << '"';
-      if (record.site) out << ", \"site\": \"" << record.site << '"';
+      out << "{\"group\": " << json_quoted(group) << ", \"rank\": " << first_rank + rank
+          << ", \"sequence\": " << record.sequence << ", \"call\": " << json_quoted(record.describe());
+      if (record.site) out << ", \"site\": " << json_quoted(c10::str(record.site));
       out << ", \"tensors\": " << record.num_tensors << ", \"bytes\": " << record.bytes
           << ", \"start_ns\": " << record.start.count() << ", \"end_ns\": " << record.end.count() << ", \"state\": \""
           << state_name(record.state) << "\"}\n";

@@ -16,11 +16,14 @@ constexpr double kLeastWaited = 0.1;
 /// An episode ends where the factor falls below this part of the limit.
 constexpr double kEndOfEpisode = 0.9;
 
-/// Parses a number of at least `least`, which takes the whole word.
-std::optional<double> number_of(const std::string& word, double least) {
+/// A worker keeps 20 looks of each second.
+constexpr double kLongestWindow = 3600;
+
+/// Parses a number from `least` to `most`, which takes the whole word.
+std::optional<double> number_of(const std::string& word, double least, double most) {
   char* end = nullptr;
   const double value = std::strtod(word.c_str(), &end);
-  const bool is_number = !word.empty() && *end == '\0' && value >= least && value < 1e6;
+  const bool is_number = !word.empty() && *end == '\0' && value >= least && value <= most;
   return is_number ? std::optional(value) : std::nullopt;
 }
 
@@ -48,11 +51,12 @@ bool is_still_slow(std::span<const std::optional<Pace>> paces, size_t worker, do
 StragglerOptions StragglerOptions::from_environment() {
   const std::string text = env::text("LOCKSTEP_STRAGGLER_FACTOR");
   const size_t colon = text.find(':');
-  const auto factor = number_of(text.substr(0, colon), 0);
-  const auto window = colon == std::string::npos ? std::optional(60.0) : number_of(text.substr(colon + 1), 0.5);
+  const auto factor = number_of(text.substr(0, colon), 0, 1e6);
+  const auto window =
+      colon == std::string::npos ? std::optional(60.0) : number_of(text.substr(colon + 1), 0.5, kLongestWindow);
   LOCKSTEP_CHECK_VALUE(factor && window && (*factor == 0 || *factor > 1),
                        "[environment] the variable must be a factor above 1, or 0 for off, and may be followed by a "
-                       "colon and at least 0.5 seconds: LOCKSTEP_STRAGGLER_FACTOR=\"",
+                       "colon and 0.5 to 3600 seconds: LOCKSTEP_STRAGGLER_FACTOR=\"",
                        text, "\"");
   return {*factor, std::chrono::milliseconds(static_cast<int64_t>(*window * 1000))};
 }

@@ -96,12 +96,19 @@ void WaitMonitor::serve() {
 void WaitMonitor::measure_pace() {
   // Before the first run workers load and compile.
   if (ended_runs() == 0) return;
+  if (callers_.size() > 1) return give_up_pace();
   window_.add(!all_wait(read_groups().report), ended_runs());
   const auto now = Clock::now();
   if (!window_.is_full() || now < next_pace_) return;
   next_pace_ = now + stragglers_.window / kPacesInWindow;
   to_send_.pace = window_.pace();
   note_busy_share(to_send_.pace->share(), stragglers_.window);
+  send_report();
+}
+
+void WaitMonitor::give_up_pace() {
+  note_busy_unknown("several threads of the program make runs");
+  to_send_.pace.reset();
   send_report();
 }
 

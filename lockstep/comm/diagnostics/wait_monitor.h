@@ -86,7 +86,8 @@ enum class GroupUse {
 /// cannot end. A worker that computes or reads data is slow, which is no failure. Costs nothing in collectives.
 ///
 /// The thread also counts at how many of its looks the worker was waiting, and reports that a few times in a window.
-/// Worker 0 compares the workers, and warns where the others wait for one of them (straggler.h).
+/// Worker 0 compares the workers, and warns where the others wait for one of them (straggler.h). Where several threads
+/// of a program make runs, this is not measured.
 class LOCKSTEP_API WaitMonitor {
  public:
   explicit WaitMonitor(std::shared_ptr<Job> job, StragglerOptions stragglers = StragglerOptions::from_environment());
@@ -121,6 +122,7 @@ class LOCKSTEP_API WaitMonitor {
   void serve();
   void look();
   void measure_pace();
+  void give_up_pace();
   void send_report();
   uint64_t ended_runs() const;
   Snapshot read_groups() const;
