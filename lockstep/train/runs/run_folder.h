@@ -16,8 +16,10 @@ namespace lockstep::callbacks {
 ///     metrics.jsonl       a line for each epoch: the logs, those included that earlier callbacks have added; a log
 ///     with
 ///                         the name of another member ("step") is "log_step"
-///     steps.jsonl         a line for about each second: step, examples, loss, learning rate, and for each replica the
-///                         seconds of each part of the steps and the memory
+///     steps.jsonl         a line for about each second: step, examples, loss, learning rate; for each worker the
+///                         resident memory of its process at that moment; for each replica the seconds of each part of
+///                         the steps and, on a GPU, the most that LibTorch's allocator had in use in the interval, from
+///                         LibTorch 2.9 on; null elsewhere
 ///     collectives.jsonl   the last collectives, at the end; `lockstep doctor` reads it
 ///     events.out.tfevents.*, validation/events.out.tfevents.*    the same numbers for TensorBoard
 ///

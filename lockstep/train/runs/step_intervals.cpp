@@ -20,7 +20,8 @@ namespace {
 // Of the numbers of a worker.
 constexpr size_t kNextSteps = 0;
 constexpr size_t kExamples = 1;
-constexpr size_t kFirstReplica = 2;
+constexpr size_t kProcessMemory = 2;
+constexpr size_t kFirstReplica = 3;
 
 /// The texts of all workers. All workers call it.
 std::vector<std::string> of_all_workers(const StrategyImpl& strategy, const std::string& text) {
@@ -59,9 +60,13 @@ RunJson rate_json(const Trainer& trainer) {
 std::string short_name(const LogicalDevice& device) { return c10::str(device.type, ":", device.index); }
 
 /// -1 where nothing is known.
-double memory_of(const LogicalDevice& device) {
-  const auto bytes = device.type == "GPU" ? allocated_bytes(device.torch_device) : resident_bytes();
-  return bytes ? static_cast<double>(*bytes) : -1;
+double amount_of(std::optional<int64_t> bytes) { return bytes ? static_cast<double>(*bytes) : -1; }
+
+RunJson amount_json(double bytes) { return bytes < 0 ? RunJson(nullptr) : RunJson(static_cast<int64_t>(bytes)); }
+
+/// That of the device alone: replicas on CPUs share the memory of the process, and XLA does not tell.
+std::optional<int64_t> peak_of(const LogicalDevice& device) {
+  return device.type == "GPU" ? take_peak_bytes(device.torch_device) : std::nullopt;
 }
 
 }  // namespace
@@ -69,7 +74,10 @@ double memory_of(const LogicalDevice& device) {
 void StepIntervals::begin(const Trainer& trainer) {
   const StrategyImpl& strategy = Access::impl(trainer.strategy());
   RunJson own{{"host", host_name()}, {"devices", RunJson::array()}};
-  for (const LogicalDevice& device : strategy.devices()) own["devices"].push_back(short_name(device));
+  for (const LogicalDevice& device : strategy.devices()) {
+    own["devices"].push_back(short_name(device));
+    peak_of(device);  // what was before the training is no part of it
+  }
   names_.clear();
   for (const std::string& text : of_all_workers(strategy, json_text(own))) {
     const RunJson json = RunJson::parse(text);
@@ -130,8 +138,9 @@ at::Tensor StepIntervals::own_numbers(const Trainer& trainer, double seconds) co
   std::vector<double> numbers(kFirstReplica);
   numbers[kNextSteps] = static_cast<double>(steps_of_next(seconds));
   numbers[kExamples] = static_cast<double>(examples_);
+  numbers[kProcessMemory] = amount_of(resident_bytes());
   for (size_t r = 0; r < devices.size(); ++r) {
-    numbers.push_back(memory_of(devices[r]));
+    numbers.push_back(amount_of(peak_of(devices[r])));
     numbers.insert(numbers.end(), phases_[r].begin(), phases_[r].end());
   }
   return at::tensor(numbers, at::kDouble).view({1, -1});
@@ -141,7 +150,7 @@ RunJson StepIntervals::replica_json(const double* numbers, const WorkerNames& na
                                     size_t replica) const {
   RunJson json{{"replica", worker * names.devices.size() + replica}, {"device", names.devices[replica]}};
   for (size_t p = 0; p < phase_names().size(); ++p) json[phase_names()[p]] = numbers[1 + p];
-  json["memory"] = numbers[0] < 0 ? RunJson(nullptr) : RunJson(static_cast<int64_t>(numbers[0]));
+  json["memory"] = amount_json(numbers[0]);
   return json;
 }
 
@@ -165,7 +174,10 @@ StepIntervals::Result StepIntervals::end_interval(const Trainer& trainer) {
         const double* const of_replica = row(w) + kFirstReplica + r * (1 + phase_names().size());
         replicas.push_back(replica_json(of_replica, names_[w], w, r));
       }
-      workers.push_back({{"worker", w}, {"host", names_[w].host}, {"replicas", std::move(replicas)}});
+      workers.push_back({{"worker", w},
+                         {"host", names_[w].host},
+                         {"memory", amount_json(row(w)[kProcessMemory])},
+                         {"replicas", std::move(replicas)}});
     }
     result.line =
         RunJson{{"step", trainer.step()},    {"epoch", epoch_},          {"time", unix_time()},

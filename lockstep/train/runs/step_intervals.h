@@ -54,8 +54,8 @@ class StepIntervals {
   double seconds() const;
   Result end_interval(const Trainer& trainer);
   int64_t steps_of_next(double seconds) const;
-  /// What this worker tells the others: the length of the next interval, its examples, and for each replica the memory
-  /// and the seconds of each part.
+  /// What this worker tells the others: the length of the next interval, its examples, the memory of the process, and
+  /// for each replica that of its device and the seconds of each part.
   at::Tensor own_numbers(const Trainer& trainer, double seconds) const;
   RunJson replica_json(const double* numbers, const WorkerNames& names, size_t worker, size_t replica) const;
 
