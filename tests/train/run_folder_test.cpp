@@ -203,11 +203,15 @@ TEST(RunFolderTest, GitState) {
   EXPECT_EQ(state.commit, "0123abcd");
   EXPECT_EQ(state.branch, "main");
   EXPECT_TRUE(state.dirty);
+  EXPECT_EQ(state.changed_files, 1);
+  EXPECT_EQ(detail::parse_git_status("# branch.oid 0123\n? a\n? b/\n").untracked_files, 2);
+  EXPECT_FALSE(detail::parse_git_status("# branch.oid 0123\n? a\n").dirty);
   EXPECT_FALSE(detail::parse_git_status("# branch.oid 0123\n# branch.head (detached)\n").dirty);
   EXPECT_EQ(detail::parse_git_status("# branch.oid 0123\n# branch.head (detached)\n").branch, "");
   const TestFolder folder;
   EXPECT_FALSE(detail::git_state(folder.path(), std::chrono::seconds(20)).has_value());
   EXPECT_FALSE(detail::git_state(folder.path(), std::chrono::milliseconds(0)).has_value());
+  EXPECT_FALSE(detail::git_difference(folder.path(), std::chrono::seconds(20), 1000).has_value());
 }
 
 TEST(RunFolderTest, SecretsStayOut) {
