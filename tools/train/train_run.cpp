@@ -21,6 +21,7 @@
 #include "lockstep/strategy/variable/variable.h"
 #include "lockstep/train/callbacks/callbacks.h"
 #include "tools/runs/json_number.h"
+#include "tools/runs/process_gone.h"
 #include "tools/train/observers.h"
 #include "tools/train/plan.h"
 #include "tools/train/trainer_parts.h"
@@ -213,7 +214,8 @@ bool has_checkpoint(const std::string& folder) {
 bool is_failed_start(const std::string& folder) {
   std::ifstream file(folder + "/run.json");
   const Json run = file.good() ? Json::parse(file, nullptr, /*allow_exceptions=*/false) : Json();
-  if (!run.is_object() || run.value("state", Json()) != "failed") return false;
+  const bool is_lost = run.is_object() && run.value("state", Json()) == "running" && is_process_gone(run);
+  if (!run.is_object() || (run.value("state", Json()) != "failed" && !is_lost)) return false;
   const std::string metrics = folder + "/metrics.jsonl";
   return (!std::filesystem::exists(metrics) || std::filesystem::is_empty(metrics)) &&
          !has_checkpoint(checkpoints_path(folder));
