@@ -4,11 +4,13 @@
 
 namespace lockstep::detail {
 
-std::optional<int64_t> allocated_bytes(const c10::Device& device) {
+std::optional<int64_t> take_peak_bytes(const c10::Device& device) {
   auto* const allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));
   if (allocator == nullptr || !allocator->initialized()) return std::nullopt;
   constexpr size_t kAll = 0;  // of the kinds of pools
-  return allocator->getDeviceStats(device.index()).allocated_bytes[kAll].current;
+  const int64_t peak = allocator->getDeviceStats(device.index()).allocated_bytes[kAll].peak;
+  allocator->resetPeakStats(device.index());
+  return peak;
 }
 
 }  // namespace lockstep::detail

@@ -2,6 +2,6 @@
 
 namespace lockstep::detail {
 
-std::optional<int64_t> allocated_bytes(const c10::Device& /*device*/) { return std::nullopt; }
+std::optional<int64_t> take_peak_bytes(const c10::Device& /*device*/) { return std::nullopt; }
 
 }  // namespace lockstep::detail

@@ -34,7 +34,8 @@ constexpr uint8_t kRequestBit = 8;
 constexpr uint8_t kNoMemoryBit = 16;
 /// This worker should keep snapshots in memory, and cannot.
 constexpr uint8_t kLostMemoryBit = 32;
-constexpr uint8_t kQuestionBit = 64;
+// Two bits of the caller.
+constexpr int kQuestionShift = 6;
 
 CheckpointOptions checked(const CheckpointOptions& options) {
   LOCKSTEP_CHECK_VALUE(
@@ -148,13 +149,13 @@ struct CheckpointManager::Impl {
   std::unique_ptr<detail::PreemptionNotice> notice;
   std::function<bool()> wants_end;
   std::function<bool()> needs_disk;
-  std::function<bool()> question;
+  std::function<uint8_t()> question;
   std::chrono::steady_clock::time_point last_save_time = std::chrono::steady_clock::now();
   std::optional<int64_t> last_saved;
   std::optional<Restored> restored;
   bool is_preempted = false;
   bool is_ended_by_request = false;
-  bool answer = false;
+  uint8_t answer = 0;
 };
 
 void CheckpointManager::Impl::save(int64_t step) {
@@ -281,9 +282,9 @@ bool CheckpointManager::after_step(int64_t step) {
   if (own.wants_end && own.wants_end()) bits |= kRequestBit;
   if (!own.memory || (own.needs_disk && own.needs_disk())) bits |= kNoMemoryBit;
   if (own.options.redundancy > 0 && !own.memory) bits |= kLostMemoryBit;
-  if (own.question && own.question()) bits |= kQuestionBit;
+  if (own.question) bits |= static_cast<uint8_t>(own.question() << kQuestionShift);
   if (own.any_worker) bits = own.any_worker(bits);
-  own.answer = (bits & kQuestionBit) != 0;
+  own.answer = static_cast<uint8_t>(bits >> kQuestionShift);
 
   // Snapshots make collectives: all workers keep them, or none does.
   if ((bits & kLostMemoryBit) != 0) own.memory.reset();
@@ -320,9 +321,9 @@ void CheckpointManager::set_end_request(std::function<bool()> wants_end, std::fu
   impl_->needs_disk = std::move(needs_disk);
 }
 
-void CheckpointManager::set_question(std::function<bool()> ask) { impl_->question = std::move(ask); }
+void CheckpointManager::set_question(std::function<uint8_t()> ask) { impl_->question = std::move(ask); }
 
-bool CheckpointManager::last_answer() const { return impl_->answer; }
+uint8_t CheckpointManager::last_answer() const { return impl_->answer; }
 
 bool CheckpointManager::has_saved(int64_t step) {
   if (impl_->last_saved != step) return false;

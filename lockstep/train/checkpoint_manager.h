@@ -144,9 +144,10 @@ class LOCKSTEP_API CheckpointManager {
   void set_end_request(std::function<bool()> wants_end, std::function<bool()> needs_disk = {});
   /// Internal: whether that has ended the loop.
   bool ended_by_request() const;
-  /// Internal: `ask` is called in each `after_step`, and `last_answer` is whether it returned true on some worker then.
-  void set_question(std::function<bool()> ask);
-  bool last_answer() const;
+  /// Internal: `ask` is called in each `after_step` and returns 2 bits. `last_answer` has those that it returned on
+  /// some worker then.
+  void set_question(std::function<uint8_t()> ask);
+  uint8_t last_answer() const;
   /// Internal: whether this manager has saved the state after `step`, or restored it from the disk. Waits until it is
   /// complete, and throws the error of the save.
   bool has_saved(int64_t step);

@@ -9,6 +9,7 @@
 
 #include "tools/report/report_page.h"
 #include "tools/report/run_facts.h"
+#include "tools/runs/run_finder.h"
 
 namespace lockstep::tools::reports {
 namespace {
@@ -154,6 +155,13 @@ TEST_F(ReportFactsTest, FoldersOfRunsAreFound) {
   write("a/metrics.jsonl", "");
   EXPECT_THAT(find_run_folders(folder_), ElementsAre((folder_ / "a").string(), (folder_ / "b").string()));
   EXPECT_THAT(find_run_folders(folder_ / "a"), SizeIs(1));
+  std::filesystem::create_directories(folder_ / "deep/c");
+  write("deep/c/run.json", "{}");
+  EXPECT_THAT(find_run_folders(folder_), SizeIs(3));
+  std::vector<std::string> all;
+  EXPECT_EQ(add_run_folders(folder_, all), 3U);
+  EXPECT_EQ(add_run_folders(folder_ / "a/../deep", all), 1U);
+  EXPECT_THAT(all, SizeIs(3)) << "one folder by two names";
 }
 
 TEST_F(ReportFactsTest, APageOfNothingIsAPage) {

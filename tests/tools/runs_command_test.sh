@@ -54,6 +54,21 @@ expect 0 '{"what":"final.val_loss","values":[1.75,null]}' runs compare --json "$
 [[ $(runs compare --json "$folder/runs") != *configuration.batch* ]] || fail "what is equal must not be shown"
 expect 0 'configuration.optimizer.lr  0.1' runs compare "$folder/runs"
 
+# Attempts: the newest one says whether the process is gone. Text of files cannot control the terminal.
+make_run fifth running 1 0.1 2000-01-01T00:00:00Z
+sed -i 's/^{/{"attempts": [{"from_step": 0, "state": "lost", "pid": 1}, {"from_step": 8, "state": "running", "started": "'"$now"'",'\
+' "host": "'"$(hostname)"'", "pid": '$$', "seed": 3}], /' "$folder/runs/fifth/run.json"
+expect 0 '"state":"running"' runs show --json "$folder/runs/fifth"
+expect 0 'from step 8, ' runs show "$folder/runs/fifth"
+expect 0 'attempt 2.seed' runs show "$folder/runs/fifth"
+printf '{"epoch": 0, "step": 1, "time": 1767225600, "a\\u001b[31m": 1}\n' >"$folder/runs/fifth/metrics.jsonl"
+expect 0 '2026-01-01T00:00:00Z' runs show "$folder/runs/fifth"
+[[ $(runs show "$folder/runs/fifth") != *$'\033'* ]] || fail "control characters must not reach the terminal"
+mkdir -p "$folder/runs/deep/er" && mv "$folder/runs/fifth" "$folder/runs/deep/er"
+expect 0 'deep/er/fifth' runs list "$folder/runs" "$folder/runs/deep"
+[[ $(runs list "$folder/runs" "$folder/runs/../runs" | grep -c fifth) == 1 ]] || fail "one folder by two names is one run"
+rm -r "$folder/runs/deep"
+
 expect 1 'no run.json' runs show "$folder"
 expect 1 'there is no such folder' runs list "$folder/none"
 mkdir "$folder/empty"
@@ -65,5 +80,8 @@ expect 0 'first' runs list "$folder/runs"
 sed -i 's/"format": 2, "name": "second"/"format": 1, "name": 5/' "$folder/runs/second/run.json"
 expect 0 'folder='"$folder/runs/second" runs list "$folder/runs"
 expect 0 'finished' runs list "$folder/runs"
+expect 0 'configuration.batch' runs show "$folder/runs/first"
+expect 1 'member=name, value=5' runs show "$folder/runs/second"
+expect 0 'final.val_loss' runs compare "$folder/runs"
 expect 1 'subcommand' runs
 echo ok

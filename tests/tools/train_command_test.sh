@@ -58,6 +58,22 @@ expect_text 'begun with another value: --lr' "$lockstep" train --folder halves -
 expect_text 'the folder has a run' "$lockstep" train "${flags[@]}" --folder halves
 expect_text 'has no run' "$lockstep" train --folder nothing --resume
 
+# One training at a time in a folder; after a kill it is free.
+"$lockstep" train "${flags[@]}" --epochs 1000000 --folder alive >log 2>&1 &
+alive=$!
+for ((i = 0; i < 600; ++i)); do
+  [[ ! -s alive/metrics.jsonl ]] || break
+  sleep 0.1
+done
+expect_text "another training runs in the folder: folder=alive, process=$alive" "$lockstep" train --folder alive --resume --quiet
+kill -9 "$alive"
+wait "$alive" || true
+expect_text '"state":"lost"' "$lockstep" runs show --json alive
+# A start that was lost before its first epoch does not block its folder.
+mkdir lost
+printf '{"format": 1, "state": "running", "host": "%s", "pid": %s, "started": "2026-01-01T00:00:00Z"}' "$(hostname)" "$alive" >lost/run.json
+"$lockstep" train "${flags[@]}" --epochs 1 --folder lost >log
+
 # What is there is not destroyed.
 mkdir full
 echo mine >full/notes

@@ -19,6 +19,7 @@
 #include "lockstep/base/error.h"
 #include "tools/print_result.h"
 #include "tools/report/report_page.h"
+#include "tools/runs/run_finder.h"
 #include "tools/subcommands.h"
 
 extern char** environ;
@@ -80,11 +81,7 @@ void write_report(const ReportRequest& request) {
   std::vector<std::string> folders;
   std::vector<std::string> problems;
   for (const std::string& folder : request.folders) {
-    const auto found = reports::find_run_folders(folder);
-    for (const std::string& run : found) {
-      if (std::find(folders.begin(), folders.end(), run) == folders.end()) folders.push_back(run);
-    }
-    if (!found.empty()) continue;
+    if (add_run_folders(folder, folders) > 0) continue;
     const std::string why =
         fs::is_directory(folder) ? "it has no run.json, metrics.jsonl or steps.jsonl" : "there is no such folder";
     problems.push_back(reports::valid_text(folder) + " is not the folder of a run: " + why);

@@ -214,12 +214,6 @@ void read_collectives(RunData& run) {
                    [](const auto& a, const auto& b) { return a.first_start_ns < b.first_start_ns; });
 }
 
-bool is_run_folder(const fs::path& folder) {
-  std::error_code ignored;
-  return fs::is_regular_file(folder / "run.json", ignored) || fs::is_regular_file(folder / "metrics.jsonl", ignored) ||
-         fs::is_regular_file(folder / "steps.jsonl", ignored);
-}
-
 }  // namespace
 
 int64_t count_of(const Json& value) {
@@ -235,17 +229,6 @@ std::string valid_text(const std::string& text) {
     const auto code = static_cast<unsigned char>(letter);
     if ((code < 0x20 && letter != '\n' && letter != '\t') || code == 0x7f) letter = ' ';
   }
-  return result;
-}
-
-std::vector<std::string> find_run_folders(const std::string& folder) {
-  if (is_run_folder(folder)) return {folder};
-  std::vector<std::string> result;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    if (is_run_folder(entry->path())) result.push_back(entry->path().string());
-  }
-  std::sort(result.begin(), result.end());
   return result;
 }
 

@@ -98,10 +98,6 @@ struct RunData {
   std::vector<std::string> problems;
 };
 
-/// Returns the folders of runs that `folder` stands for: itself, or those directly inside it, by name. Empty where
-/// there is none.
-std::vector<std::string> find_run_folders(const std::string& folder);
-
 /// Reads a folder as far as possible; never throws for its contents.
 RunData read_run(const std::string& folder);
 

@@ -55,7 +55,10 @@ double seconds_of_iso(const std::string& text) {
 
 }  // namespace
 
-bool is_process_gone(const Json& run) {
+bool is_process_gone(const Json& whole) {
+  const auto attempts = whole.find("attempts");
+  const bool has_attempts = attempts != whole.end() && attempts->is_array() && !attempts->empty();
+  const Json& run = has_attempts && attempts->back().is_object() ? attempts->back() : whole;
   if (run_text(run, "host") != name_of_this_host()) return false;
   const Json number = run.value("pid", Json());
   const int64_t pid = number.is_number_integer() ? number.get<int64_t>() : 0;

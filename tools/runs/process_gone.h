@@ -4,8 +4,8 @@
 
 namespace lockstep::tools {
 
-/// Whether the process of a run, of which run.json says that it is running, is gone: the run is lost. On another host
-/// nobody knows: then it is not.
-bool is_process_gone(const Json& run);
+/// Whether the process of the last attempt of a run, of which run.json says that it is running, is gone: the run is
+/// lost. On another host nobody knows: then it is not.
+bool is_process_gone(const Json& whole);
 
 }  // namespace lockstep::tools

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include "lockstep/base/error.h"
 #include "tools/runs/json_number.h"
@@ -14,14 +15,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<Json> complete_lines(const fs::path& path) {
-  std::vector<Json> lines;
+void read_lines(const fs::path& path, const std::function<void(Json)>& use) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (json.is_object()) lines.push_back(std::move(json));
+    if (json.is_object()) use(std::move(json));
   }
-  return lines;
+}
+
+double seconds_of_line(const Json& line) {
+  const double seconds = line.contains("seconds") ? number_of(line["seconds"]).value_or(0) : 0;
+  return std::isfinite(seconds) ? seconds : 0;
 }
 
 /// The best value of a log; NaN is never better.
@@ -35,10 +39,18 @@ std::optional<double> best_of(const RunRecord& record, const std::string& name, 
   return best;
 }
 
-double sum_of_seconds(const std::vector<Json>& lines) {
-  double sum = 0;
-  for (const Json& line : lines) sum += line.contains("seconds") ? number_of(line["seconds"]).value_or(0) : 0;
-  return sum;
+/// ValueError where a member is of another type than `run_folder` writes.
+void check_types(const RunRecord& record) {
+  const auto check = [&](bool is_good, const char* member, const Json& value) {
+    LOCKSTEP_CHECK_VALUE(is_good, "[runs] run.json is damaged: folder=", record.path, ", member=", member,
+                         ", value=", value.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 100));
+  };
+  for (const char* const name : {"name", "state", "created"}) {
+    if (record.run.contains(name)) check(record.run[name].is_string(), name, record.run[name]);
+  }
+  const Json strategy = record.run.value("strategy", Json::object());
+  check(strategy.is_object(), "strategy", strategy);
+  if (strategy.contains("name")) check(strategy["name"].is_string(), "strategy.name", strategy["name"]);
 }
 
 }  // namespace
@@ -52,27 +64,15 @@ RunRecord read_run(const std::string& path) {
   const Json format = record.run.value("format", Json());
   LOCKSTEP_CHECK_VALUE(format == 1, "[runs] run.json has a format that this version does not read: folder=", path,
                        ", format=", format.dump(), ", read=1");
-  record.epochs = complete_lines(fs::path(path) / "metrics.jsonl");
-  record.steps = complete_lines(fs::path(path) / "steps.jsonl");
+  check_types(record);
+  read_lines(fs::path(path) / "metrics.jsonl", [&](Json line) { record.epochs.push_back(std::move(line)); });
+  read_lines(fs::path(path) / "steps.jsonl", [&](const Json& line) {
+    record.step_seconds += seconds_of_line(line);
+    if (const auto step = count_at(line, "step")) record.last_step = step;
+  });
   record.state = record.run.value("state", "unknown");
   if (record.state == "running" && is_process_gone(record.run)) record.state = "lost";
   return record;
-}
-
-std::vector<std::string> find_runs(const std::string& path) {
-  if (fs::exists(fs::path(path) / "run.json")) return {path};
-  LOCKSTEP_CHECK_VALUE(fs::is_directory(path), "[runs] there is no such folder: folder=", path);
-  std::vector<std::string> found;
-  const auto options = fs::directory_options::skip_permission_denied;
-  for (auto entry = fs::recursive_directory_iterator(path, options); entry != fs::recursive_directory_iterator();
-       ++entry) {
-    if (!entry->is_directory() || !fs::exists(entry->path() / "run.json")) continue;
-    found.push_back(entry->path().string());
-    entry.disable_recursion_pending();
-  }
-  LOCKSTEP_CHECK_VALUE(!found.empty(), "[runs] there is no run folder below: folder=", path);
-  std::sort(found.begin(), found.end());
-  return found;
 }
 
 std::optional<std::pair<std::string, double>> best_loss(const RunRecord& record) {
@@ -95,7 +95,16 @@ std::optional<std::pair<std::string, double>> best_accuracy(const RunRecord& rec
 }
 
 double seconds_of_run(const RunRecord& record) {
-  return std::max(sum_of_seconds(record.epochs), sum_of_seconds(record.steps));
+  double seconds = 0;
+  for (const Json& line : record.epochs) seconds += seconds_of_line(line);
+  return std::max(seconds, record.step_seconds);
+}
+
+std::optional<int64_t> count_at(const Json& object, const char* name) {
+  const auto found = object.find(name);
+  const auto number = found == object.end() ? std::nullopt : number_of(*found);
+  constexpr double kMost = 9e15;
+  return number && *number >= 0 && *number <= kMost ? std::optional(static_cast<int64_t>(*number)) : std::nullopt;
 }
 
 Json summary_of_run(const RunRecord& record) {
@@ -103,8 +112,8 @@ Json summary_of_run(const RunRecord& record) {
   Json summary{{"name", record.run.value("name", "")},
                {"state", record.state},
                {"strategy", strategy.value("name", "")},
-               {"workers", strategy.value("workers", 1)},
-               {"replicas", strategy.value("replicas", 1)},
+               {"workers", count_at(strategy, "workers").value_or(1)},
+               {"replicas", count_at(strategy, "replicas").value_or(1)},
                {"epochs", record.epochs.size()},
                {"steps", nullptr},
                {"best_loss", nullptr},
@@ -112,9 +121,9 @@ Json summary_of_run(const RunRecord& record) {
                {"seconds", seconds_of_run(record)},
                {"created", record.run.value("created", "")},
                {"folder", record.path}};
-  for (const auto* const lines : {&record.epochs, &record.steps}) {
-    const int64_t step = lines->empty() ? -1 : lines->back().value("step", int64_t{-1});
-    if (summary["steps"].is_null() ? step >= 0 : step > summary["steps"].get<int64_t>()) summary["steps"] = step;
+  const auto of_epochs = record.epochs.empty() ? std::nullopt : count_at(record.epochs.back(), "step");
+  if (of_epochs || record.last_step) {
+    summary["steps"] = std::max(of_epochs.value_or(0), record.last_step.value_or(0));
   }
   const auto set_best = [&](const char* name, const auto& best) {
     if (best) summary[name] = {{"log", best->first}, {"value", best->second}};

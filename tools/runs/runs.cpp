@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -8,7 +9,9 @@
 #include <CLI/CLI.hpp>
 #include <c10/util/Exception.h>
 
+#include "lockstep/base/error.h"
 #include "tools/print_result.h"
+#include "tools/runs/run_finder.h"
 #include "tools/runs/run_reader.h"
 #include "tools/runs/runs_tables.h"
 #include "tools/subcommands.h"
@@ -16,23 +19,20 @@
 namespace lockstep::tools {
 namespace {
 
-/// All runs at these paths, the oldest first. Where `damaged` is given, runs that cannot be read are left out, and it
-/// gets why.
-std::vector<RunRecord> records_at(const std::vector<std::string>& paths, std::vector<std::string>* damaged = nullptr) {
-  std::vector<RunRecord> records;
+/// All runs at these paths, the oldest first. ValueError where a path has none. Those that cannot be read are named on
+/// standard error and left out.
+std::vector<RunRecord> records_at(const std::vector<std::string>& paths) {
+  std::vector<std::string> folders;
   for (const std::string& path : paths) {
-    for (const std::string& folder : find_runs(path)) {
-      try {
-        RunRecord record = read_run(folder);
-        summary_of_run(record);  // throws where values have other types
-        records.push_back(std::move(record));
-      } catch (const c10::Error& error) {
-        if (damaged == nullptr) throw;
-        damaged->emplace_back(error.what_without_backtrace());
-      } catch (const Json::exception& error) {
-        if (damaged == nullptr) throw;
-        damaged->push_back("[runs] run.json is damaged: folder=" + folder + ", " + error.what());
-      }
+    LOCKSTEP_CHECK_VALUE(std::filesystem::is_directory(path), "[runs] there is no such folder: folder=", path);
+    LOCKSTEP_CHECK_VALUE(add_run_folders(path, folders) > 0, "[runs] there is no run folder below: folder=", path);
+  }
+  std::vector<RunRecord> records;
+  for (const std::string& folder : folders) {
+    try {
+      records.push_back(read_run(folder));
+    } catch (const c10::Error& error) {
+      std::cerr << one_line(error.what_without_backtrace()) << '\n';
     }
   }
   std::stable_sort(records.begin(), records.end(), [](const RunRecord& a, const RunRecord& b) {
@@ -48,9 +48,7 @@ void add_runs_list(CLI::App& runs) {
   command->add_option("FOLDER", *paths, "Run folders, or folders that contain some; without one: runs");
   command->add_flag("--json", *json, "Print one JSON object per run");
   command->callback([=] {
-    std::vector<std::string> damaged;
-    const auto records = records_at(paths->empty() ? std::vector<std::string>{"runs"} : *paths, &damaged);
-    for (const std::string& problem : damaged) std::cerr << problem << '\n';
+    const auto records = records_at(paths->empty() ? std::vector<std::string>{"runs"} : *paths);
     if (!*json) return print_runs(records, std::cout);
     for (const RunRecord& record : records) print_result(summary_of_run(record), ResultStyle::Json);
   });
@@ -88,6 +86,7 @@ void add_runs_compare(CLI::App& runs) {
   command->add_flag("--json", *json, "Print one JSON object per difference, with a value for each run");
   command->callback([=] {
     const auto records = records_at(*paths);
+    LOCKSTEP_CHECK_VALUE(!records.empty(), "[runs] no run can be read: folders=", paths->size());
     if (!*json) return print_comparison(records, std::cout);
     Json folders = Json::array();
     for (const RunRecord& record : records) folders.push_back(record.path);

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <ctime>
 #include <iostream>
 #include <map>
 #include <set>
+
+#include "lockstep/base/progress/progress_line.h"
 
 namespace lockstep::tools {
 namespace {
@@ -18,9 +21,18 @@ std::string number_cell(double value) {
 
 std::string json_cell(const Json& value) {
   if (value.is_null()) return "-";
-  if (value.is_string()) return value.get<std::string>();
+  if (value.is_string()) return one_line(value.get<std::string>());
   if (value.is_number_float()) return number_cell(value.get<double>());
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return one_line(value.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+std::string unix_time_cell(double seconds) {
+  const auto whole = static_cast<std::time_t>(seconds);
+  std::tm parts{};
+  std::array<char, 32> text{};
+  if (::gmtime_r(&whole, &parts) == nullptr) return number_cell(seconds);
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text.data();
 }
 
 std::string time_cell(double seconds) {
@@ -38,7 +50,7 @@ std::string time_cell(double seconds) {
 
 std::string best_cell(const Json& best) {
   if (best.is_null()) return "-";
-  return number_cell(best["value"].get<double>()) + " " + best["log"].get<std::string>();
+  return number_cell(best["value"].get<double>()) + " " + one_line(best["log"].get<std::string>());
 }
 
 /// Members of objects inside objects are "outer.inner".
@@ -92,18 +104,37 @@ std::vector<Json> rows_of(const std::vector<std::map<std::string, Json>>& values
   return rows;
 }
 
+/// The rows of a start of the training.
+void add_attempt(std::vector<std::vector<std::string>>& rows, const Json& attempt, size_t number) {
+  static const std::set<std::string> kInText{"from_step", "started", "ended", "state", "host", "pid", "command"};
+  const auto cell = [&](const char* name) { return json_cell(attempt.value(name, Json())); };
+  const std::string name = "attempt " + std::to_string(number);
+  rows.push_back({name, "from step " + cell("from_step") + ", " + cell("started") + " to " + cell("ended") + ", " +
+                            cell("state") + ", process " + cell("pid") + " on " + cell("host") + ": " +
+                            cell("command")});
+  for (const auto& [key, value] : attempt.items()) {
+    if (kInText.contains(key) || value.is_null() || value == "") continue;
+    std::map<std::string, Json> flat;
+    flatten_json(flat, name + "." + key, value);
+    for (const auto& [inner, inner_value] : flat) rows.push_back({one_line(inner), json_cell(inner_value)});
+  }
+}
+
 }  // namespace
 
+std::string one_line(const std::string& text) { return progress::printable(text, /*utf8=*/true); }
+
 void print_columns(const std::vector<std::vector<std::string>>& rows, std::ostream& out) {
-  std::vector<size_t> widths;
+  std::vector<int> widths;
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], progress::columns_of(row[i]));
   }
   for (const auto& row : rows) {
     for (size_t i = 0; i < row.size(); ++i) {
       out << row[i];
-      if (i + 1 < row.size()) out << std::string(widths[i] - row[i].size() + 2, ' ');
+      if (i + 1 < row.size())
+        out << std::string(static_cast<size_t>(widths[i] - progress::columns_of(row[i])) + 2, ' ');
     }
     out << '\n';
   }
@@ -114,10 +145,10 @@ void print_runs(const std::vector<RunRecord>& records, std::ostream& out) {
       {"NAME", "STATE", "STRATEGY", "REPLICAS", "EPOCHS", "STEPS", "BEST LOSS", "BEST ACCURACY", "TIME", "FOLDER"}};
   for (const RunRecord& record : records) {
     const Json summary = summary_of_run(record);
-    rows.push_back({json_cell(summary["name"]), record.state, json_cell(summary["strategy"]),
+    rows.push_back({json_cell(summary["name"]), one_line(record.state), json_cell(summary["strategy"]),
                     json_cell(summary["replicas"]), json_cell(summary["epochs"]), json_cell(summary["steps"]),
                     best_cell(summary["best_loss"]), best_cell(summary["best_accuracy"]),
-                    time_cell(seconds_of_run(record)), record.path});
+                    time_cell(seconds_of_run(record)), one_line(record.path)});
   }
   print_columns(rows, out);
 }
@@ -132,21 +163,29 @@ Json run_details(const RunRecord& record) {
 
 void print_run(const RunRecord& record, std::ostream& out) {
   const Json summary = summary_of_run(record);
-  std::vector<std::vector<std::string>> rows{{"folder", record.path}, {"state", record.state}};
+  std::vector<std::vector<std::string>> rows{{"folder", one_line(record.path)}, {"state", one_line(record.state)}};
   for (const char* const name : {"epochs", "steps"}) rows.push_back({name, json_cell(summary[name])});
   rows.push_back({"time", time_cell(seconds_of_run(record))});
   rows.push_back({"best loss", best_cell(summary["best_loss"])});
   rows.push_back({"best accuracy", best_cell(summary["best_accuracy"])});
   for (const auto& [name, value] : record.run.items()) {
-    if (name == "format" || name == "state") continue;
+    if (name == "format" || name == "state" || name == "attempts") continue;
     std::map<std::string, Json> flat;
     flatten_json(flat, name, value);
-    for (const auto& [inner, cell] : flat) rows.push_back({inner, json_cell(cell)});
+    for (const auto& [inner, cell] : flat) rows.push_back({one_line(inner), json_cell(cell)});
+  }
+  Json attempts = record.run.value("attempts", Json::array());
+  if (attempts.is_array() && !attempts.empty() && attempts.back().is_object()) attempts.back()["state"] = record.state;
+  for (size_t i = 0; attempts.is_array() && i < attempts.size(); ++i) {
+    if (attempts[i].is_object()) add_attempt(rows, attempts[i], i + 1);
   }
   if (!record.epochs.empty()) {
     std::map<std::string, Json> flat;
     flatten_json(flat, "last epoch", record.epochs.back());
-    for (const auto& [inner, cell] : flat) rows.push_back({inner, json_cell(cell)});
+    for (const auto& [inner, cell] : flat) {
+      const bool is_time = inner == "last epoch.time" && cell.is_number();
+      rows.push_back({one_line(inner), is_time ? unix_time_cell(cell.get<double>()) : json_cell(cell)});
+    }
   }
   print_columns(rows, out);
 }
@@ -165,9 +204,9 @@ std::vector<Json> compare_runs(const std::vector<RunRecord>& records) {
 
 void print_comparison(const std::vector<RunRecord>& records, std::ostream& out) {
   std::vector<std::vector<std::string>> rows{{""}};
-  for (const RunRecord& record : records) rows[0].push_back(record.run.value("name", record.path));
+  for (const RunRecord& record : records) rows[0].push_back(one_line(record.run.value("name", record.path)));
   for (const Json& row : compare_runs(records)) {
-    rows.push_back({row["what"].get<std::string>()});
+    rows.push_back({one_line(row["what"].get<std::string>())});
     for (const Json& value : row["values"]) rows.back().push_back(json_cell(value));
   }
   print_columns(rows, out);

@@ -10,7 +10,10 @@
 /// What `lockstep runs` prints.
 namespace lockstep::tools {
 
-/// Columns of the widths of their cells; the first row is the header.
+/// Text of a file for a terminal: what is not UTF-8, and control characters, newlines included, are "?".
+std::string one_line(const std::string& text);
+
+/// Columns as wide as their cells on a terminal; the first row is the header.
 void print_columns(const std::vector<std::vector<std::string>>& rows, std::ostream& out);
 
 /// A table with a row for each run.

@@ -14,6 +14,7 @@
 #include "lockstep/state/checkpoint_folder.h"
 #include "lockstep/state/file_writer.h"
 #include "lockstep/strategy/variable/variable.h"
+#include "tools/runs/process_gone.h"
 
 namespace lockstep::tools {
 namespace {
@@ -24,7 +25,8 @@ constexpr int64_t kLongestFolder = 1000;
 bool is_failed_start(const std::string& folder) {
   std::ifstream file(folder + "/run.json");
   const Json run = file.good() ? Json::parse(file, nullptr, /*allow_exceptions=*/false) : Json();
-  if (!run.is_object() || run.value("state", Json()) != "failed") return false;
+  const bool is_lost = run.is_object() && run.value("state", Json()) == "running" && is_process_gone(run);
+  if (!run.is_object() || (run.value("state", Json()) != "failed" && !is_lost)) return false;
   const std::string metrics = folder + "/metrics.jsonl";
   return (!std::filesystem::exists(metrics) || std::filesystem::is_empty(metrics)) &&
          !has_checkpoint(checkpoints_path(folder));

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <fstream>
 #include <set>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -48,10 +49,14 @@ class EpochLog : public Callback {
 
   void on_epoch_end(Trainer& trainer, int64_t epoch, Logs& logs) override {
     write_on_chief(trainer, [&] {
-      if (fits(logs)) return append_to_file(path_, line(epoch, logs));
-      std::vector<Logs> all = trainer.history().epochs;
-      all.push_back(logs);
-      rewrite(all);
+      if (!std::exchange(may_be_torn_, true) && fits(logs)) {
+        append_to_file(path_, line(epoch, logs));
+      } else {
+        std::vector<Logs> all = trainer.history().epochs;
+        all.push_back(logs);
+        rewrite(all);
+      }
+      may_be_torn_ = false;
     });
   }
 
@@ -70,6 +75,8 @@ class EpochLog : public Callback {
   }
 
   std::string path_;
+  /// Whether the last line could not be written.
+  bool may_be_torn_ = false;
 };
 
 class CsvLog final : public EpochLog {

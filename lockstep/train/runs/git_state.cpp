@@ -14,6 +14,7 @@ namespace lockstep::detail {
 namespace {
 
 using GitClock = std::chrono::steady_clock;
+constexpr size_t kMostStatus = 64 << 20;
 
 /// Starts a program in a process group of its own; its standard output goes to `output`. Returns 0 where it cannot.
 pid_t start_program(std::vector<std::string> command, int output) {
@@ -35,8 +36,8 @@ pid_t start_program(std::vector<std::string> command, int output) {
   return error == 0 ? process : 0;
 }
 
-/// Returns false where the end has not come in time.
-bool read_to_end(int file, GitClock::time_point deadline, std::string& text) {
+/// Returns false where the end has not come in time, or the text is longer.
+bool read_to_end(int file, GitClock::time_point deadline, size_t most_bytes, std::string& text) {
   for (;;) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - GitClock::now()).count();
     pollfd waiting{file, POLLIN, 0};
@@ -48,17 +49,19 @@ bool read_to_end(int file, GitClock::time_point deadline, std::string& text) {
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return count == 0;
     text.append(buffer, static_cast<size_t>(count));
+    if (text.size() > most_bytes) return false;
   }
 }
 
-/// What a program prints; nothing where it fails or takes longer.
-std::optional<std::string> output_of(const std::vector<std::string>& command, std::chrono::milliseconds limit) {
+/// What a program prints; nothing where it fails, takes longer or prints more.
+std::optional<std::string> output_of(const std::vector<std::string>& command, std::chrono::milliseconds limit,
+                                     size_t most_bytes) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return std::nullopt;
   const pid_t process = start_program(command, ends[1]);
   ::close(ends[1]);
   std::string text;
-  const bool is_complete = process > 0 && read_to_end(ends[0], GitClock::now() + limit, text);
+  const bool is_complete = process > 0 && read_to_end(ends[0], GitClock::now() + limit, most_bytes, text);
   ::close(ends[0]);
   if (process <= 0) return std::nullopt;
   if (!is_complete) ::kill(-process, SIGKILL);
@@ -84,8 +87,11 @@ GitState parse_git_status(std::string_view text) {
       state.commit = line.substr(kCommit.size());
     } else if (line.starts_with(kBranch)) {
       state.branch = line.substr(kBranch.size());
+    } else if (line.starts_with("? ")) {
+      state.untracked_files = state.untracked_files.value_or(0) + 1;
     } else if (!line.empty() && line[0] != '#') {
       state.dirty = true;
+      ++state.changed_files;
     }
   }
   if (state.commit == "(initial)") state.commit.clear();
@@ -94,11 +100,23 @@ GitState parse_git_status(std::string_view text) {
 }
 
 std::optional<GitState> git_state(const std::string& folder, std::chrono::milliseconds limit) {
-  const auto text = output_of(
-      {"git", "--no-optional-locks", "-C", folder, "status", "--porcelain=v2", "--branch", "--untracked-files=no"},
-      limit);
-  if (!text) return std::nullopt;
-  return parse_git_status(*text);
+  for (const std::string untracked : {"normal", "no"}) {
+    const auto text = output_of({"git", "--no-optional-locks", "-C", folder, "status", "--porcelain=v2", "--branch",
+                                 "--untracked-files=" + untracked},
+                                limit, kMostStatus);
+    if (!text) continue;
+    GitState state = parse_git_status(*text);
+    if (untracked == "normal" && !state.untracked_files) state.untracked_files = 0;
+    return state;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> git_difference(const std::string& folder, std::chrono::milliseconds limit,
+                                          size_t most_bytes) {
+  return output_of({"git", "--no-optional-locks", "-C", folder, "diff", "--no-ext-diff", "--no-textconv", "--no-color",
+                    "--binary", "HEAD"},
+                   limit, most_bytes);
 }
 
 }  // namespace lockstep::detail

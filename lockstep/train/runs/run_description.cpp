@@ -63,7 +63,11 @@ std::string compiler_name() {
 RunJson git_json(const std::string& folder) {
   const auto state = git_state(folder, kGitLimit);
   if (!state) return nullptr;
-  return {{"commit", state->commit}, {"branch", state->branch}, {"dirty", state->dirty}};
+  return {{"commit", state->commit},
+          {"branch", state->branch},
+          {"dirty", state->dirty},
+          {"changed_files", state->changed_files},
+          {"untracked_files", state->untracked_files ? RunJson(*state->untracked_files) : RunJson(nullptr)}};
 }
 
 }  // namespace

@@ -18,9 +18,11 @@ struct RunFolderOptions {
   /// Whether event files for TensorBoard are written, too; see `tensorboard`. Nothing: where this build can, which
   /// needs protozero.
   std::optional<bool> tensorboard = std::nullopt;
-  /// About so many seconds lie between two lines of steps.jsonl. Each line costs a small collective of all workers and
-  /// a read of the loss.
+  /// About so many seconds lie between two lines of steps.jsonl, and more in a long training: at least 1/2500 of its
+  /// time so far. Each line costs a small collective of all workers and a read of the loss.
   double line_every = 1;
+  /// Whether metrics.csv has the logs of metrics.jsonl, too; see `csv_log`.
+  bool csv = true;
 };
 
 }  // namespace lockstep::callbacks

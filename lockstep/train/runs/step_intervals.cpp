@@ -13,14 +13,17 @@
 #include "lockstep/strategy/strategy_impl.h"
 #include "lockstep/train/runs/run_description.h"
 #include "lockstep/train/tensorboard/tensorboard_log.h"
+#include "lockstep/train/trainer/trainer_impl.h"
 
 namespace lockstep::detail {
 namespace {
 
 // Of the numbers of a worker.
-constexpr size_t kNextSteps = 0;
-constexpr size_t kExamples = 1;
+constexpr size_t kExamples = 0;
+constexpr size_t kProcessMemory = 1;
 constexpr size_t kFirstReplica = 2;
+// The longest interval, as a part of the training so far: a month at one line a second has less than 20,000 lines.
+constexpr double kLongestPart = 1.0 / 2500;
 
 /// The texts of all workers. All workers call it.
 std::vector<std::string> of_all_workers(const StrategyImpl& strategy, const std::string& text) {
@@ -53,15 +56,19 @@ int64_t examples_of_step(const Trainer& trainer) {
 
 RunJson rate_json(const Trainer& trainer) {
   const auto rate = tensorboard::learning_rate_of(trainer);
-  return rate ? json_number(*rate) : RunJson(nullptr);
+  return rate ? json_number(rounded(*rate)) : RunJson(nullptr);
 }
 
 std::string short_name(const LogicalDevice& device) { return c10::str(device.type, ":", device.index); }
 
 /// -1 where nothing is known.
-double memory_of(const LogicalDevice& device) {
-  const auto bytes = device.type == "GPU" ? allocated_bytes(device.torch_device) : resident_bytes();
-  return bytes ? static_cast<double>(*bytes) : -1;
+double amount_of(std::optional<int64_t> bytes) { return bytes ? static_cast<double>(*bytes) : -1; }
+
+RunJson amount_json(double bytes) { return bytes < 0 ? RunJson(nullptr) : RunJson(static_cast<int64_t>(bytes)); }
+
+/// That of the device alone: replicas on CPUs share the memory of the process, and XLA does not tell.
+std::optional<int64_t> peak_of(const LogicalDevice& device) {
+  return device.type == "GPU" ? take_peak_bytes(device.torch_device) : std::nullopt;
 }
 
 }  // namespace
@@ -69,7 +76,10 @@ double memory_of(const LogicalDevice& device) {
 void StepIntervals::begin(const Trainer& trainer) {
   const StrategyImpl& strategy = Access::impl(trainer.strategy());
   RunJson own{{"host", host_name()}, {"devices", RunJson::array()}};
-  for (const LogicalDevice& device : strategy.devices()) own["devices"].push_back(short_name(device));
+  for (const LogicalDevice& device : strategy.devices()) {
+    own["devices"].push_back(short_name(device));
+    peak_of(device);  // what was before the training is no part of it
+  }
   names_.clear();
   for (const std::string& text : of_all_workers(strategy, json_text(own))) {
     const RunJson json = RunJson::parse(text);
@@ -77,9 +87,10 @@ void StepIntervals::begin(const Trainer& trainer) {
   }
   if (!counting_) counting_ = count_phases();
   seconds_ = 0;
+  earlier_seconds_ = 0;
   steps_ = 0;
   examples_ = 0;
-  steps_wanted_ = 1;
+  is_first_ = true;
   phases_.assign(strategy.devices().size(), std::vector<double>(phase_names().size(), 0));
   is_running_ = false;
   resume();
@@ -106,32 +117,35 @@ double StepIntervals::seconds() const {
   return seconds_ + (is_running_ ? std::chrono::duration<double>(Clock::now() - resumed_at_).count() : 0);
 }
 
-StepIntervals::Result StepIntervals::end_step(const Trainer& trainer) {
+double StepIntervals::wanted_seconds() const {
+  return std::max(wanted_seconds_, (earlier_seconds_ + seconds()) * kLongestPart);
+}
+
+StepIntervals::Result StepIntervals::end_step(Trainer& trainer) {
   resume();
   ++steps_;
   epoch_ = trainer.epoch();
   examples_ += examples_of_step(trainer);
-  const bool is_first = steps_wanted_ == 1 && steps_ == 1;
-  const bool has_ended = names_.size() > 1 ? steps_ >= steps_wanted_ : is_first || seconds() >= wanted_seconds_;
-  return has_ended ? end_interval(trainer) : Result{};
+  const bool is_alone = names_.size() == 1;
+  const bool has_ended = is_alone ? seconds() >= wanted_seconds() : TrainerSteps::ends_interval(trainer);
+  const double step_seconds = seconds() / static_cast<double>(steps_);
+  const Result result = is_first_ || has_ended ? end_interval(trainer) : Result{};
+  const bool ends_next = seconds() + step_seconds >= wanted_seconds();
+  if (!is_alone && ends_next && trainer.is_chief()) TrainerSteps::ask_interval_end(trainer);
+  return result;
 }
 
 StepIntervals::Result StepIntervals::finish(const Trainer& trainer) {
   return steps_ > 0 ? end_interval(trainer) : Result{};
 }
 
-int64_t StepIntervals::steps_of_next(double seconds) const {
-  const double wanted = static_cast<double>(steps_) * wanted_seconds_ / std::max(seconds, 1e-6);
-  return static_cast<int64_t>(std::clamp(std::round(wanted), 1.0, 8.0 * static_cast<double>(steps_)));
-}
-
-at::Tensor StepIntervals::own_numbers(const Trainer& trainer, double seconds) const {
+at::Tensor StepIntervals::own_numbers(const Trainer& trainer) const {
   const auto& devices = Access::impl(trainer.strategy()).devices();
   std::vector<double> numbers(kFirstReplica);
-  numbers[kNextSteps] = static_cast<double>(steps_of_next(seconds));
   numbers[kExamples] = static_cast<double>(examples_);
+  numbers[kProcessMemory] = amount_of(resident_bytes());
   for (size_t r = 0; r < devices.size(); ++r) {
-    numbers.push_back(memory_of(devices[r]));
+    numbers.push_back(amount_of(peak_of(devices[r])));
     numbers.insert(numbers.end(), phases_[r].begin(), phases_[r].end());
   }
   return at::tensor(numbers, at::kDouble).view({1, -1});
@@ -140,8 +154,8 @@ at::Tensor StepIntervals::own_numbers(const Trainer& trainer, double seconds) co
 RunJson StepIntervals::replica_json(const double* numbers, const WorkerNames& names, size_t worker,
                                     size_t replica) const {
   RunJson json{{"replica", worker * names.devices.size() + replica}, {"device", names.devices[replica]}};
-  for (size_t p = 0; p < phase_names().size(); ++p) json[phase_names()[p]] = numbers[1 + p];
-  json["memory"] = numbers[0] < 0 ? RunJson(nullptr) : RunJson(static_cast<int64_t>(numbers[0]));
+  for (size_t p = 0; p < phase_names().size(); ++p) json[phase_names()[p]] = rounded(numbers[1 + p]);
+  json["memory"] = amount_json(numbers[0]);
   return json;
 }
 
@@ -149,7 +163,7 @@ StepIntervals::Result StepIntervals::end_interval(const Trainer& trainer) {
   const double loss = trainer.step_loss();  // waits for the devices: their time belongs to this interval
   pause();
   const StrategyImpl& strategy = Access::impl(trainer.strategy());
-  at::Tensor numbers = own_numbers(trainer, seconds_);
+  at::Tensor numbers = own_numbers(trainer);
   if (strategy.num_workers() > 1) numbers = strategy.worker_group()->all_gather(numbers).contiguous();
   const auto row = [&](size_t worker) {
     return numbers.data_ptr<double>() + static_cast<int64_t>(worker) * numbers.size(1);
@@ -165,14 +179,23 @@ StepIntervals::Result StepIntervals::end_interval(const Trainer& trainer) {
         const double* const of_replica = row(w) + kFirstReplica + r * (1 + phase_names().size());
         replicas.push_back(replica_json(of_replica, names_[w], w, r));
       }
-      workers.push_back({{"worker", w}, {"host", names_[w].host}, {"replicas", std::move(replicas)}});
+      workers.push_back({{"worker", w},
+                         {"host", names_[w].host},
+                         {"memory", amount_json(row(w)[kProcessMemory])},
+                         {"replicas", std::move(replicas)}});
     }
-    result.line =
-        RunJson{{"step", trainer.step()},    {"epoch", epoch_},          {"time", unix_time()},
-                {"seconds", seconds_},       {"steps", steps_},          {"examples", static_cast<int64_t>(examples)},
-                {"loss", json_number(loss)}, {"lr", rate_json(trainer)}, {"workers", std::move(workers)}};
+    result.line = RunJson{{"step", trainer.step()},
+                          {"epoch", epoch_},
+                          {"time", unix_time()},
+                          {"seconds", rounded(seconds_)},
+                          {"steps", steps_},
+                          {"examples", static_cast<int64_t>(examples)},
+                          {"loss", json_number(rounded(loss))},
+                          {"lr", rate_json(trainer)},
+                          {"workers", std::move(workers)}};
   }
-  steps_wanted_ = static_cast<int64_t>(row(0)[kNextSteps]);
+  is_first_ = false;
+  earlier_seconds_ += seconds_;
   seconds_ = 0;
   steps_ = 0;
   examples_ = 0;

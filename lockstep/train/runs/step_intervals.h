@@ -16,14 +16,17 @@
 /// Internal: the lines of steps.jsonl.
 namespace lockstep::detail {
 
-/// Divides a training into intervals. All workers make the same calls. One worker ends an interval when its time is
-/// over; several do so after the same step, which the first of them has chosen from the rate of the interval before.
+/// Divides a training into intervals. All workers make the same calls. One worker ends an interval after the step at
+/// which its time is over. Several do so where it probably is: the chief asks one step before, and they agree together
+/// with signals. The time is longer the longer the training has run, so that the lines of a month are about 20,000.
 class StepIntervals {
  public:
   explicit StepIntervals(double seconds) : wanted_seconds_(seconds) {}
 
-  /// At the beginning of a training: exchanges the names of hosts and devices.
+  /// At the beginning of a training: exchanges the names of hosts and devices. The first step is an interval.
   void begin(const Trainer& trainer);
+  /// On the chief: the training took so long before.
+  void add_earlier(double seconds) { earlier_seconds_ += seconds; }
   /// After a step. Returns the line of the interval on the chief, where it has ended: {"step": ...}. `ended` says on
   /// all workers whether it has.
   struct Result {
@@ -32,7 +35,7 @@ class StepIntervals {
     double loss = 0;
     std::optional<RunJson> line = std::nullopt;
   };
-  Result end_step(const Trainer& trainer);
+  Result end_step(Trainer& trainer);
   /// Ends the interval, if it has steps, at the end of the training.
   Result finish(const Trainer& trainer);
   /// The parts of steps are not counted any more.
@@ -53,10 +56,11 @@ class StepIntervals {
 
   double seconds() const;
   Result end_interval(const Trainer& trainer);
-  int64_t steps_of_next(double seconds) const;
-  /// What this worker tells the others: the length of the next interval, its examples, and for each replica the memory
-  /// and the seconds of each part.
-  at::Tensor own_numbers(const Trainer& trainer, double seconds) const;
+  /// How long the present interval is.
+  double wanted_seconds() const;
+  /// What this worker tells the others: its examples, the memory of the process, and
+  /// for each replica that of its device and the seconds of each part.
+  at::Tensor own_numbers(const Trainer& trainer) const;
   RunJson replica_json(const double* numbers, const WorkerNames& names, size_t worker, size_t replica) const;
 
   double wanted_seconds_;
@@ -73,8 +77,9 @@ class StepIntervals {
   int64_t examples_ = 0;
   /// That of the last step.
   int64_t epoch_ = 0;
-  /// After so many steps the interval ends; with one worker its time decides.
-  int64_t steps_wanted_ = 1;
+  bool is_first_ = true;
+  /// Of the intervals before.
+  double earlier_seconds_ = 0;
 };
 
 }  // namespace lockstep::detail

@@ -1,6 +1,8 @@
 #include "lockstep/train/tensorboard/event_message.h"
 
 #define PROTOZERO_USE_VIEW std::string_view
+#include <protozero/exception.hpp>
+#include <protozero/pbf_reader.hpp>
 #include <protozero/pbf_writer.hpp>
 
 #include "lockstep/base/error.h"
@@ -132,6 +134,16 @@ std::string encode_session_start(double wall_time, int64_t step) {
     event.add_message(number(EventField::SessionLog),
                       message([&](pbf_writer& log) { log.add_enum(kFirst, kSessionStart); }));
   });
+}
+
+int64_t decode_step(std::string_view event) {
+  try {
+    protozero::pbf_reader reader(event);
+    while (reader.next(number(EventField::Step))) return reader.get_int64();
+  } catch (const protozero::exception&) {
+    return 0;
+  }
+  return 0;
 }
 
 std::string encode_scalar(float value) {

@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "lockstep/api.h"
 #include "lockstep/train/tensorboard/hyper_parameters.h"
 
 /// Internal: the messages of event files, encoded as protocol buffers. With protozero (event_message.cpp); without it
@@ -34,6 +35,9 @@ std::string encode_event(double wall_time, int64_t step, const SummaryValue& val
 std::string encode_file_version(double wall_time);
 /// Tells readers that what they have read of `step` and later steps is not valid.
 std::string encode_session_start(double wall_time, int64_t step);
+
+/// The step of an event; 0 where it names none, or is damaged.
+LOCKSTEP_API int64_t decode_step(std::string_view event);
 
 /// float32 without dimensions.
 std::string encode_scalar(float value);

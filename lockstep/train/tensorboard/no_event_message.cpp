@@ -18,6 +18,10 @@ bool has_event_messages() { return false; }
 std::string encode_event(double, int64_t, const SummaryValue&) { fail_without_protozero(); }
 std::string encode_file_version(double) { fail_without_protozero(); }
 std::string encode_session_start(double, int64_t) { fail_without_protozero(); }
+int64_t decode_step(std::string_view) {
+  fail_without_protozero();
+  return 0;
+}
 std::string encode_scalar(float) { fail_without_protozero(); }
 std::string encode_doubles(const at::Tensor&) { fail_without_protozero(); }
 std::string encode_strings(const std::vector<std::string>&, bool) { fail_without_protozero(); }

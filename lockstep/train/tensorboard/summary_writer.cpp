@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/host_name.h"
 #include "lockstep/data/formats/records/record_writer.h"
+#include "lockstep/train/tensorboard/event_files.h"
 #include "lockstep/train/tensorboard/event_message.h"
 #include "lockstep/train/tensorboard/histogram.h"
 #include "lockstep/train/tensorboard/summary_images.h"
@@ -49,6 +50,7 @@ struct SummaryWriter::Impl {
       : first_record(encode_file_version(wall_time())),
         path(path_in(folder)),
         file(path),
+        open(path),
         flush_every(options.flush_every) {
     file.write(first_record);
     if (options.purge_step) file.write(encode_session_start(wall_time(), *options.purge_step));
@@ -70,6 +72,7 @@ struct SummaryWriter::Impl {
   std::string first_record;
   std::string path;
   data::RecordWriter file;
+  OpenEventFile open;
   std::chrono::milliseconds flush_every;
   WriterClock::time_point flushed_at = WriterClock::now();
 };

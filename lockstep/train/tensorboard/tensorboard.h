@@ -23,7 +23,8 @@ struct TensorBoardOptions {
 /// Writes event files for TensorBoard: "epoch/NAME" for each log, "step/loss" and "step/learning_rate" after steps.
 /// Steps are numbers of updates. Logs of validation are in the folder `validation` below, under the same tags, so that
 /// TensorBoard draws them over those of the training. A restored training goes on: what was written of later steps is
-/// not shown. All is flushed at the ends of epochs. One worker writes; all workers have the callback.
+/// removed. Older files of a training that begins anew are moved to a folder `before` (`before-1`, ...) below. All is
+/// flushed at the ends of epochs. One worker writes; all workers have the callback.
 LOCKSTEP_API std::shared_ptr<Callback> tensorboard(const std::string& folder, const TensorBoardOptions& options = {});
 
 }  // namespace lockstep::callbacks

@@ -5,13 +5,28 @@
 
 #include <ATen/ATen.h>
 
+#include "lockstep/train/tensorboard/event_files.h"
+
 namespace lockstep::tensorboard {
 namespace {
 
 constexpr std::string_view kValidation = "val_";
 
-/// A training that begins anew replaces all that older files of the folder say.
+/// For a TensorBoard that has read the older files before.
 SummaryWriterOptions options_after(int64_t step) { return {.purge_step = step == 0 ? 0 : step + 1}; }
+
+std::string validation_in(const std::string& folder) { return folder + "/validation"; }
+
+/// Not all of TensorBoard's readers look at the mark in the new file: older ones have no later steps.
+const std::string& prepared(const std::string& folder, int64_t step) {
+  if (step == 0) {
+    if (has_earlier_events(folder)) move_event_files(folder, folder_for_earlier(folder));
+    return folder;
+  }
+  cut_event_files(folder, step);
+  cut_event_files(validation_in(folder), step);
+  return folder;
+}
 
 }  // namespace
 
@@ -24,7 +39,11 @@ std::optional<double> learning_rate_of(const Trainer& trainer) {
 }
 
 TensorBoardLog::TensorBoardLog(std::string folder, int64_t step)
-    : folder_(std::move(folder)), first_step_(step), training_(folder_, options_after(step)) {}
+    : folder_(std::move(folder)), first_step_(step), training_(prepared(folder_, step), options_after(step)) {
+  if (!earlier_event_files(validation_in(folder_)).empty()) make_validation();
+}
+
+void TensorBoardLog::make_validation() { validation_.emplace(validation_in(folder_), options_after(first_step_)); }
 
 void TensorBoardLog::hyper_parameters(const HyperParameters& parameters) {
   has_parameters_ = true;
@@ -42,7 +61,7 @@ void TensorBoardLog::add_epoch(int64_t step, const Logs& logs, std::optional<dou
       training_.scalar("epoch/" + name, value, step);
       continue;
     }
-    if (!validation_) validation_.emplace(folder_ + "/validation", options_after(first_step_));
+    if (!validation_) make_validation();
     validation_->scalar("epoch/" + name.substr(kValidation.size()), value, step);
   }
   if (rate) training_.scalar("epoch/learning_rate", *rate, step);

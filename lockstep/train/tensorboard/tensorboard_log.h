@@ -21,7 +21,8 @@ std::optional<double> learning_rate_of(const Trainer& trainer);
 /// tags, so that TensorBoard draws them over each other. Steps are numbers of updates.
 class TensorBoardLog {
  public:
-  /// `step`: the updates that were done before, which the files go on from.
+  /// `step`: the updates that were done before, which the files go on from. What older files have of later steps is
+  /// removed. Where it is 0, older files are moved to a folder `before`, or `before-1` and so on.
   TensorBoardLog(std::string folder, int64_t step);
 
   void hyper_parameters(const HyperParameters& parameters);
@@ -35,11 +36,13 @@ class TensorBoardLog {
   void end(SessionStatus status);
 
  private:
+  void make_validation();
+
   std::string folder_;
   int64_t first_step_;
   bool has_parameters_ = false;
   SummaryWriter training_;
-  /// Made with the first log of validation.
+  /// Made with the first log of validation, or at once where older files have some.
   std::optional<SummaryWriter> validation_;
 };
 

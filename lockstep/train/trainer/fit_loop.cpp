@@ -20,7 +20,10 @@ namespace {
 
 constexpr uint8_t kInterruptBit = 1;
 constexpr uint8_t kTerminateBit = 2;
-constexpr uint8_t kLossBit = 4;
+// What workers ask each other; of these two.
+constexpr int kAskShift = 2;
+constexpr uint8_t kAskLoss = 1;
+constexpr uint8_t kAskInterval = 2;
 
 FitOptions checked_fit(const FitOptions& options) {
   LOCKSTEP_CHECK_VALUE(options.epochs >= 0, "[Trainer::fit] epochs must not be negative: epochs=", options.epochs);
@@ -63,7 +66,7 @@ FitLoop::FitLoop(Trainer& trainer, const TrainerInput& data, const FitOptions& o
   manager_ = std::make_unique<CheckpointManager>(Checkpoint(std::move(entries)), options_.checkpoint_folder,
                                                  options_.checkpoint);
   manager_->set_end_request([] { return detail::InterruptNotice::has_come(); }, [] { return true; });
-  manager_->set_question([this] { return bar_ && bar_->wants_value(); });
+  manager_->set_question([this] { return asked_bits(); });
 }
 
 History FitLoop::run() {
@@ -154,16 +157,27 @@ std::optional<Logs> FitLoop::evaluate_until(const TrainerInput& data) {
   return trainer_.evaluate_unless(data, [&] { return signal_bits() != 0; });
 }
 
+uint8_t FitLoop::asked_bits() const {
+  uint8_t bits = bar_ && bar_->wants_value() ? kAskLoss : 0;
+  if (std::exchange(impl_.wants_interval_end, false)) bits |= kAskInterval;
+  return bits;
+}
+
+void FitLoop::take_answer(uint8_t bits) {
+  reads_loss_ = (bits & kAskLoss) != 0;
+  impl_.ends_interval = (bits & kAskInterval) != 0;
+}
+
 bool FitLoop::after_step() {
   if (manager_) {
     const bool goes_on = manager_->after_step(impl_.progress.step);
-    reads_loss_ = manager_->last_answer();
+    take_answer(manager_->last_answer());
     if (goes_on) return true;
     end_ = manager_->preempted() ? History::End::Preempted : History::End::Interrupted;
     return false;
   }
-  const uint8_t bits = signal_bits(bar_ && bar_->wants_value() ? kLossBit : 0);
-  reads_loss_ = (bits & kLossBit) != 0;
+  const uint8_t bits = signal_bits(static_cast<uint8_t>(asked_bits() << kAskShift));
+  take_answer(static_cast<uint8_t>(bits >> kAskShift));
   if ((bits & (kInterruptBit | kTerminateBit)) == 0) return true;
   end_ = (bits & kTerminateBit) != 0 ? History::End::Preempted : History::End::Interrupted;
   return false;

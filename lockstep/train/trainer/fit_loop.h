@@ -34,6 +34,9 @@ class FitLoop {
   uint8_t signal_bits(uint8_t others = 0) const;
   /// Evaluates; nothing where a signal comes.
   std::optional<Logs> evaluate_until(const TrainerInput& data);
+  /// What this worker asks the others after a step, and the answer: what some worker has asked.
+  uint8_t asked_bits() const;
+  void take_answer(uint8_t bits);
   /// Returns false where a signal ends the training. Saves where it is time to.
   bool after_step();
   void end_epoch(double seconds, int64_t steps);

@@ -22,6 +22,10 @@
 
 namespace lockstep {
 
+namespace detail {
+struct TrainerSteps;
+}
+
 /// Trains, evaluates and applies a model under any strategy.
 ///
 ///     MirroredStrategy strategy;
@@ -145,6 +149,7 @@ class LOCKSTEP_API Trainer {
 
  private:
   friend class FitLoop;
+  friend struct detail::TrainerSteps;
   struct Impl;
 
   /// Evaluates; nothing where `ends` has returned true after a batch.

@@ -65,6 +65,16 @@ struct TrainerProgress {
   void load_state(const State& state);
 };
 
+/// What callbacks of the library need beside the methods of Trainer.
+struct TrainerSteps {
+  /// The updates of the running epoch.
+  static int64_t in_epoch(const Trainer& trainer);
+  /// Asks all workers to end an interval of steps. They learn of it together, after the next step: then
+  /// `ends_interval` is true on all of them, for one step. Where there is one worker, too.
+  static void ask_interval_end(Trainer& trainer);
+  static bool ends_interval(const Trainer& trainer);
+};
+
 }  // namespace detail
 
 struct Trainer::Impl {
@@ -114,6 +124,9 @@ struct Trainer::Impl {
   std::atomic<bool> needs_spare_rows{false};
   std::vector<std::vector<Batch>> last_batches;
   std::optional<PerReplica<at::Tensor>> last_loss;
+  /// See `TrainerSteps`.
+  bool wants_interval_end = false;
+  bool ends_interval = false;
   TrainFunction train_function;
   TestFunction test_function;
   PredictFunction predict_function;

@@ -117,6 +117,12 @@ double Trainer::step_loss() const {
   return impl_->strategy.reduce(ReduceOp::Sum, *impl_->last_loss).item<double>();
 }
 
+int64_t detail::TrainerSteps::in_epoch(const Trainer& trainer) { return trainer.impl_->progress.step_in_epoch; }
+
+void detail::TrainerSteps::ask_interval_end(Trainer& trainer) { trainer.impl_->wants_interval_end = true; }
+
+bool detail::TrainerSteps::ends_interval(const Trainer& trainer) { return trainer.impl_->ends_interval; }
+
 const std::vector<std::vector<Batch>>& Trainer::last_batches() const { return impl_->last_batches; }
 
 const Strategy& Trainer::strategy() const { return impl_->strategy; }
