@@ -226,7 +226,9 @@ class Drawing {
     const colour = this.colourOf(series);
     // From the ninth run on, colours return with other dashes.
     const dashes = this.view.numRuns === 1 ? colour : (series.run + Math.floor(series.run / 8)) % 8;
-    return `c${colour} d${dashes}${behind ? ' faint' : ''}`;
+    // Among many runs the curves of training step back behind those of validation.
+    const half = this.view.numRuns > 12 && series.role === 'train' && this.chart.series.some((other) => other.role === 'validation');
+    return `c${colour} d${dashes}${behind ? ' faint' : ''}${half ? ' half' : ''}`;
   }
 
   colourOf(series) { return this.view.numRuns === 1 ? (series.role === 'validation' ? 1 : 0) : series.run % 8; }
@@ -286,7 +288,7 @@ class Drawing {
         // A mean holds for its stretch, and is drawn on to the next one.
         const begin = this.x(series.begin[this.view.axis][index]);
         path += `${down ? `H${begin.toFixed(1)}V${y}` : `M${begin.toFixed(1)} ${y}`}H${x}`;
-        if ((short || alone) && at - begin < this.narrow) marks += `<circle cx="${((at + begin) / 2).toFixed(1)}" cy="${y}" r="2.5"/>`;
+        if ((series.y.length <= 12 || alone) && at - begin < this.narrow) marks += `<circle cx="${((at + begin) / 2).toFixed(1)}" cy="${y}" r="2.5"/>`;
       } else {
         path += `${down ? 'L' : 'M'}${x} ${y}`;
         if (alone || has) marks += `<circle cx="${x}" cy="${y}" r="${alone ? 3.5 : 2.5}"/>`;
