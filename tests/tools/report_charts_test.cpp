@@ -96,6 +96,12 @@ TEST(ReportCharts, TimeLeavesOutWhatIsNoTraining) {
   EXPECT_THAT(RunPositions(run_of(2)).breaks(), IsEmpty());
 }
 
+TEST(ReportCharts, ImpossibleSecondsAreNoTime) {
+  RunData run = run_of(2);
+  run.intervals[1].seconds = 1e300;
+  EXPECT_THAT(make_charts({run}).at(0).series.at(0).x.time, ElementsAre(50, 50, 100, 150));
+}
+
 TEST(ReportCharts, NumbersOfAnAxisDiffer) {
   EXPECT_THAT(axis_labels({12345.001, 12345.002, 12345.003}, Chart::Unit::Plain),
               ElementsAre("12\u202f345.001", "12\u202f345.002", "12\u202f345.003"));

@@ -21,6 +21,7 @@ constexpr double kTop = 12;
 constexpr double kBottom = 26;
 /// Points are marked where there is room for the marks.
 constexpr size_t kMarkedPoints = 40;
+constexpr size_t kMarkedStretches = 12;
 /// A stretch that is narrower is a point to the eye.
 constexpr double kNarrow = 3;
 
@@ -191,7 +192,7 @@ std::string draw_line(const Chart& chart, const ChartSeries& series, size_t num_
     const bool is_alone = (index == 0 || !can_draw(series.y[index - 1])) &&
                           (index + 1 == series.y.size() || !can_draw(series.y[index + 1]));
     if (series.has_stretches()) {
-      add_stretch(out, x.at(series.begin.step[index]), at, height, is_short || is_alone);
+      add_stretch(out, x.at(series.begin.step[index]), at, height, series.y.size() <= kMarkedStretches || is_alone);
     } else {
       out.line += (out.pen_is_down ? "L" : "M") + point(at, height);
       if (is_alone || has_marks) add_mark(out, at, height, is_alone);
@@ -256,9 +257,14 @@ size_t dashes_of_run(size_t run) { return (run + run / 8) % 8; }
 std::string series_class(const Chart& chart, const ChartSeries& series, size_t num_runs) {
   const bool is_behind = series.role == "interval" && std::any_of(chart.series.begin(), chart.series.end(),
                                                                   [](const auto& s) { return s.role != "interval"; });
+  // Among many runs the curves of training step back behind those of validation.
+  const bool is_half =
+      num_runs > kMarkedRuns && series.role == "train" &&
+      std::any_of(chart.series.begin(), chart.series.end(), [](const auto& s) { return s.role == "validation"; });
   const size_t colour = num_runs == 1 ? (series.role == "validation" ? 1 : 0) : series.run % 8;
   const size_t dashes = num_runs == 1 ? colour : dashes_of_run(series.run);
-  return "c" + std::to_string(colour) + " d" + std::to_string(dashes) + (is_behind ? " faint" : "");
+  return "c" + std::to_string(colour) + " d" + std::to_string(dashes) + (is_behind ? " faint" : "") +
+         (is_half ? " half" : "");
 }
 
 std::vector<double> axis_ticks(double low, double high, int count, Chart::Unit unit) {

@@ -252,7 +252,10 @@ Json to_json(const Chart& chart) {
   Json series = Json::array();
   for (const ChartSeries& entry : chart.series) {
     Json values = Json::array();
-    for (const double value : entry.y) values.push_back(json_number(is_stack ? std::round(value * 1e8) / 1e8 : value));
+    for (const double value : entry.y) {
+      const bool is_rounded = is_stack && std::abs(value) < 1e6;
+      values.push_back(json_number(is_rounded ? std::round(value * 1e8) / 1e8 : value));
+    }
     Json json{{"run", entry.run}, {"role", entry.role}, {"y", std::move(values)}};
     if (is_stack) json["part"] = part_index(entry.role);
     if (!is_stack || series.empty()) {

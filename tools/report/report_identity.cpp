@@ -133,7 +133,8 @@ std::string role_legend(const Chart& chart, size_t num_runs) {
   }
   if (!has("train") && !has("validation")) return "";
   const bool single = num_runs == 1;
-  if (has("train")) out += line(single ? "c0 d0" : "plain", "train", single);
+  const bool is_half = num_runs > kMarkedRuns && has("validation");
+  if (has("train")) out += line(single ? "c0 d0" : is_half ? "plain half" : "plain", "train", single);
   if (has("validation")) out += line(single ? "c1 d1" : "plain", "validation", num_runs <= kMarkedRuns);
   if (has("interval")) out += line(single ? "c0 faint" : "plain faint", "single steps", false);
   return out;

@@ -8,6 +8,8 @@ namespace {
 
 constexpr double kUsualGap = 1;
 constexpr double kLongGap = 60;
+/// No record takes longer, in seconds.
+constexpr double kLongest = 1e9;
 
 using Knots = std::vector<std::pair<double, double>>;
 
@@ -35,7 +37,8 @@ template <typename Records>
 std::vector<std::pair<double, double>> stretches_of(const Records& records) {
   std::vector<std::pair<double, double>> result;
   for (const auto& record : records) {
-    if (record.time && record.seconds > 0) result.emplace_back(*record.time - record.seconds, *record.time);
+    const bool is_possible = record.seconds > 0 && record.seconds < kLongest;
+    if (record.time && is_possible) result.emplace_back(*record.time - record.seconds, *record.time);
   }
   std::sort(result.begin(), result.end());
   return result;
