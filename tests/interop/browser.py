@@ -7,7 +7,7 @@ import select
 import subprocess
 import time
 
-KEYS = {"ArrowLeft": 37, "ArrowRight": 39, "Home": 36, "End": 35, "Escape": 27, "Tab": 9}
+KEYS = {"ArrowLeft": 37, "ArrowRight": 39, "Home": 36, "End": 35, "PageDown": 34, "Escape": 27, "Tab": 9}
 
 
 class Browser:

@@ -2,7 +2,8 @@
 """Writes folders of runs as callbacks::run_folder writes them, with made-up numbers: make_runs.py FOLDER.
 
 The folders are the cases that a report has to show: `plain`, `four` (two workers, one slow), `running`, `nan`, `one_epoch`,
-`no_steps`, `damaged`, `long` (100,000 intervals), `many` (64 replicas), and `names` (text that would break a page).
+`no_steps`, `damaged`, `long` (100,000 intervals), `many` (64 replicas), `names` (text that would break a page), `short` (a run of
+half a second), `narrow` (values that hardly differ), `resumed` (three days later), and in `hundred/` a hundred runs.
 """
 
 import json
@@ -110,12 +111,69 @@ def write_long(folder, intervals=100_000):
     (folder / "metrics.jsonl").write_text("")
 
 
+def edit(file, change):
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    file.write_text("".join(json.dumps(change(index, line)) + "\n" for index, line in enumerate(lines)))
+
+
+def memory_of_workers(index, line):
+    """As on CPUs: the memory of the process, and none of replicas."""
+    for worker in line["workers"]:
+        worker["memory"] = max(replica["memory"] for replica in worker["replicas"])
+        for replica in worker["replicas"]:
+            replica["memory"] = None
+    return line
+
+
+def write_short(folder):
+    """171 steps in half a second: an interval of the first step, and one of all others."""
+    write_run(folder, epochs=3, intervals_per_epoch=1, seed=10)
+    steps = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()][:2]
+    for line, changes in zip(steps, ({"step": 1, "epoch": 0, "time": BEGIN + 0.1, "seconds": 0.1, "steps": 1, "loss": 2.3},
+                                     {"step": 171, "epoch": 2, "time": BEGIN + 0.5, "seconds": 0.4, "steps": 170, "loss": 0.15})):
+        line.update(changes)
+    (folder / "steps.jsonl").write_text("".join(json.dumps(line) + "\n" for line in steps))
+    edit(folder / "metrics.jsonl", lambda index, line: {**line, "step": 57 * (index + 1), "time": BEGIN + 0.17 * (index + 1), "seconds": 0.16})
+
+
+def write_resumed(folder):
+    """Goes on three days later; validation every second epoch; a tenth of the time is for checkpoints."""
+    days = 3 * 86400
+    attempts = [{"from_step": 0, "started": "2026-11-18T10:13:20Z", "ended": "2026-11-18T10:14:00Z", "state": "preempted", "reason": "",
+                 "host": "alpha", "pid": 4242, "command": ["./train"], "git": {"commit": "22342d2aa01", "branch": "main", "dirty": False}},
+                {"from_step": 1440, "started": "2026-11-21T10:14:00Z", "ended": "2026-11-21T10:15:00Z", "state": "finished", "reason": "",
+                 "host": "beta", "pid": 17, "command": ["./train", "--resume"], "git": None, "libtorch": "2.12.0"}]
+    write_run(folder, epochs=6, seed=13, attempts=attempts, resumed_from_step=1440)
+
+    def later(line):
+        return {**line, "time": line["time"] + (days if line["epoch"] >= 3 else 0)}
+
+    def with_checkpoints(index, line):
+        for worker in line["workers"]:
+            for replica in worker["replicas"]:
+                replica["checkpoint"] = 0.1 * line["seconds"]
+        return later(line)
+
+    edit(folder / "steps.jsonl", with_checkpoints)
+    edit(folder / "metrics.jsonl", lambda index, line: {key: value for key, value in later(line).items()
+                                                        if index % 2 == 1 or not key.startswith("val_")} if index != 5 else
+         {key: value for key, value in later(line).items() if not key.startswith("val_")})
+
+
+def write_narrow(folder):
+    write_run(folder, epochs=4, replicas=2, seed=11)
+    edit(folder / "steps.jsonl", lambda index, line: {**line, "loss": 12345.001 + 0.002 * index / 48})
+    edit(folder / "metrics.jsonl", lambda index, line: {**line, "loss": 12345.001 + index * 0.0005, "val_loss": 12345.0012,
+                                                       "accuracy": 0.99991 + index * 1e-6, "val_accuracy": 0.99992})
+
+
 def write_all(root):
     write_run(root / "plain", replicas=2)
     write_collectives(root / "plain", 2)
     write_run(root / "four", workers=2, replicas=4, rate=1.4, slow=3, seed=2,
               configuration={"model": "mlp", "batch": 512, "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9}})
     write_collectives(root / "four", 4, waiting=(0, 2))
+    edit(root / "four" / "steps.jsonl", memory_of_workers)
     write_run(root / "running", epochs=3, rate=0.7, seed=3, state="running", ended=None)
     write_run(root / "nan", epochs=4, nan_from=30, seed=4, state="failed", reason="the loss is NaN", git=None)
     write_run(root / "one_epoch", epochs=1, intervals_per_epoch=1, seed=5)
@@ -137,6 +195,12 @@ def write_all(root):
         EVIL, command=["./train", EVIL], host=EVIL, configuration={EVIL: EVIL, "nested": [EVIL]}, environment={"OMP_X": EVIL})))
     lines = [json.loads(line) for line in (evil / "metrics.jsonl").read_text().splitlines()]
     (evil / "metrics.jsonl").write_text("".join(json.dumps({**line, EVIL: 1.5}) + "\n" for line in lines))
+    write_short(root / "short")
+    write_narrow(root / "narrow")
+    write_resumed(root / "resumed")
+    for number in range(100):
+        write_run(root / "hundred" / f"digits-mlp-lr0.{number:03d}-batch256", intervals_per_epoch=6, rate=0.5 + number / 50,
+                  seed=number + 100, configuration={"model": "mlp", "optimizer": {"name": "adam", "lr": number / 1000}})
     (root / "empty").mkdir()
 
 

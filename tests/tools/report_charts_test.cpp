@@ -77,6 +77,41 @@ TEST(ReportCharts, StepsEpochsAndTimeArePositionsOfOnePoint) {
   EXPECT_EQ(charts.at(1).series.at(0).role, "validation");
 }
 
+TEST(ReportCharts, IntervalsBeginWhereTheyWereStarted) {
+  const ChartSeries interval = make_charts({run_of(1)}).at(0).series.at(0);
+  EXPECT_THAT(interval.begin.step, ElementsAre(0, 50));
+  EXPECT_THAT(interval.begin.epoch, ElementsAre(0, 0.5));
+  EXPECT_THAT(interval.begin.time, ElementsAre(0, 50));
+}
+
+TEST(ReportCharts, TimeLeavesOutWhatIsNoTraining) {
+  RunData run = run_of(2);
+  for (size_t index = 2; index < 4; ++index) run.intervals[index].time = *run.intervals[index].time + 86400;
+  run.epochs[1].time = *run.epochs[1].time + 86400;
+  EXPECT_THAT(make_charts({run}).at(0).series.at(0).x.time, ElementsAre(50, 100, 150, 200));
+  const std::vector<TimeBreak> breaks = RunPositions(run).breaks();
+  ASSERT_THAT(breaks, SizeIs(1));
+  EXPECT_DOUBLE_EQ(breaks[0].at, 100);
+  EXPECT_DOUBLE_EQ(breaks[0].seconds, 86400);
+  EXPECT_THAT(RunPositions(run_of(2)).breaks(), IsEmpty());
+}
+
+TEST(ReportCharts, ImpossibleSecondsAreNoTime) {
+  RunData run = run_of(2);
+  run.intervals[1].seconds = 1e300;
+  EXPECT_THAT(make_charts({run}).at(0).series.at(0).x.time, ElementsAre(50, 50, 100, 150));
+}
+
+TEST(ReportCharts, NumbersOfAnAxisDiffer) {
+  EXPECT_THAT(axis_labels({12345.001, 12345.002, 12345.003}, Chart::Unit::Plain),
+              ElementsAre("12\u202f345.001", "12\u202f345.002", "12\u202f345.003"));
+  EXPECT_THAT(axis_labels({0, 0.25, 0.5}, Chart::Unit::Plain), ElementsAre("0", "0.25", "0.50"));
+  EXPECT_THAT(axis_labels({0, 5000, 10000}, Chart::Unit::Plain), ElementsAre("0", "5000", "10\u202f000"));
+  EXPECT_THAT(axis_labels({1e30, 1.5e30}, Chart::Unit::Plain), ElementsAre("1.0e+30", "1.5e+30"));
+  EXPECT_THAT(axis_labels({0.0255, 0.026}, Chart::Unit::Seconds), ElementsAre("25.5 ms", "26.0 ms"));
+  EXPECT_THAT(axis_labels({1048576, 1572864}, Chart::Unit::Bytes), ElementsAre("1.0 MiB", "1.5 MiB"));
+}
+
 TEST(ReportCharts, AResumedRunBeginsAtItsEpoch) {
   RunData run = run_of(4);
   run.epochs.erase(run.epochs.begin(), run.epochs.begin() + 2);
@@ -92,7 +127,7 @@ TEST(ReportCharts, ChartsWithoutPointsAreLeftOut) {
 TEST(ReportCharts, PicturesOfOddValuesHaveOnlyNumbers) {
   for (const auto& values : std::vector<std::vector<double>>{
            {kNaN}, {5}, {0, 0}, {1.7e308, -1.7e308, 1e300, -1e300}, {kNaN, 1, kNaN}, {1e17, 1e17 + 16}}) {
-    Chart chart{"x", "X <", "curves", Chart::Kind::Lines, Chart::Unit::Plain, false, {{0, "train", {}, values}}};
+    Chart chart{"x", "X <", "curves", Chart::Kind::Lines, Chart::Unit::Plain, false, {{0, "train", {}, {}, values}}};
     for (size_t index = 0; index < values.size(); ++index) chart.series[0].x.step.push_back(static_cast<double>(index));
     const std::string svg = draw_chart(chart, step_range({chart}), 1);
     EXPECT_THAT(svg, Not(HasSubstr("nan"))) << svg;

@@ -112,8 +112,10 @@ def numbers_are_those_of_the_folder(reports):
         check(series_of(data, "Learning rate", "interval", index)["y"] == [line["lr"] for line in steps], f"{name}: learning rate")
         check(series_of(data, "Throughput", "interval", index)["y"] == [line["examples"] / line["seconds"] for line in steps],
               f"{name}: throughput")
-        memory = [max(replica["memory"] for worker in line["workers"] for replica in worker["replicas"]) for line in steps]
-        check(series_of(data, "Memory of the replica that uses most", "interval", index)["y"] == memory, f"{name}: memory")
+        memory = [max(worker.get("memory") or max(replica["memory"] for replica in worker["replicas"]) for worker in line["workers"])
+                  for line in steps]
+        check(series_of(data, "Memory of the process that uses most", "interval", index)["y"] == memory, f"{name}: memory")
+        check(result["runs"][index]["process_memory"] == max(memory) and result["runs"][index]["peak_memory"] == 0, f"{name}: memory")
         run = result["runs"][index]
         check(run["last"] == {key: metrics[-1][key] for key in ("loss", "accuracy", "val_loss", "val_accuracy")}, f"{name}: {run['last']}")
         count = sum(line["steps"] for line in steps)
@@ -158,10 +160,42 @@ def odd_runs_are_shown(reports):
     check(text.count("<em>slowest</em>") == 1, "one replica is the slowest")
 
 
+def many_runs_are_folded(reports):
+    _, page, data, text = reports.make("hundred")
+    check(len(text) < 8_000_000, f"100 runs: {len(text)} bytes")
+    summary = text.split('id="summary"')[1].split("</section>")[0]
+    check(summary.count("<tr>") == 101, "a row for each run")
+    check("The same in all 100 runs: State finished" in summary, "what is the same must be told once")
+    check(text.split('id="runs"')[1].count("<details>") >= 100, "what each run has for itself must be folded")
+    check("100 runs have one replica" in text, "replicas of their own are nothing to compare")
+
+
+def resumed_runs(reports):
+    result, _, data, text = reports.make("resumed")
+    loss = series_of(data, "Loss", "train")
+    check(40 < loss["time"][-1] < 90, f"training time must leave the pause out: {loss['time']}")
+    check(len(data["breaks"][0]) == 1 and 250_000 < data["breaks"][0][0]["seconds"] < 270_000, f"the pause must be known: {data['breaks']}")
+    check("Attempts: the run was started 2 times" in text and "libtorch = 2.12.0" in text, "attempts must be listed")
+    check("epoch 4; train" in text and "no validation" not in text, "the last known validation and its epoch")
+    check(result["runs"][0]["last"]["val_loss"] > 0, "the last known value")
+    check('</i>Checkpoint</th>' in text and "</i>Compile</th>" not in text, "parts over 1 % must be shown")
+    parts = next(chart for chart in data["charts"] if chart["kind"] == "stack")["series"]
+    check([part["role"] for part in parts] == ["Input", "Compute", "Communication", "Update", "Waiting", "Checkpoint", "Other"],
+          f"the parts of the stack: {parts}")
+
+
+def intervals_are_stretches(reports):
+    _, _, data, text = reports.make("short")
+    loss = series_of(data, "Loss", "interval")
+    check(loss["step"] == [1, 171] and loss["gaps"] == [[0, 0, 0, 0]], f"means of steps 1 and 2 to 171: {loss}")
+    drawn = text.split("<figure")[1].split("</figure>")[0].split('class="series c0 d0 faint"><path d="')[1].split('"')[0]
+    check("L" not in drawn and drawn.count("H") == 3, f"intervals must be stairs: {drawn}")
+
+
 def folders_and_files(reports):
     runs = reports.root / "runs"
     everything = json.loads(reports.run(runs, "-o", "all.html", "--json").stdout)
-    check(len(everything["runs"]) == 10, "a folder of runs stands for all of them")
+    check(len(everything["runs"]) == 13, "a folder of runs stands for all of them")
     Page((reports.root / "all.html").read_text())
     done = reports.run(runs / "empty", runs / "plain", "-o", "some.html")
     check(done.returncode == 1 and "empty is not the folder of a run: it has no run.json" in done.stderr, f"a folder without a run: {done}")
@@ -184,6 +218,9 @@ def main():
         numbers_are_those_of_the_folder(reports)
         text_stays_text(reports)
         odd_runs_are_shown(reports)
+        many_runs_are_folded(reports)
+        resumed_runs(reports)
+        intervals_are_stretches(reports)
         folders_and_files(reports)
     print("report command: passed")
 

@@ -57,13 +57,13 @@ TEST_F(ReportFactsTest, TheTimeOfAStepIsDivided) {
   EXPECT_DOUBLE_EQ(facts.examples_per_second.value(), 32);
   EXPECT_DOUBLE_EQ((*facts.parts)[1], 0.3);   // computes
   EXPECT_DOUBLE_EQ((*facts.parts)[4], 0.05);  // waits
-  EXPECT_DOUBLE_EQ((*facts.parts)[5], 0.65);  // the rest
+  EXPECT_DOUBLE_EQ((*facts.parts)[7], 0.65);  // the rest
   EXPECT_EQ(facts.steps, 20);
   EXPECT_DOUBLE_EQ(facts.seconds, 20);
 }
 
 TEST_F(ReportFactsTest, TheSlowestReplicaIsNamed) {
-  write("steps.jsonl", interval(10, {2, 2, 2.6, 2}));
+  write("steps.jsonl", interval(10, {2, 2, 2.6, 2}) + interval(20, {2, 2, 2.6, 2}) + interval(30, {2, 2, 2.6, 2}));
   const RunFacts facts = facts_of(read_run(folder_));
   EXPECT_TRUE(facts.slowest->is_straggler);
   EXPECT_EQ(facts.slowest->replica, 2);
@@ -75,10 +75,60 @@ TEST_F(ReportFactsTest, TheSlowestReplicaIsNamed) {
 TEST_F(ReportFactsTest, EqualReplicasAreNotCalledSlow) {
   write("steps.jsonl", interval(10, {2, 2.04}));
   EXPECT_FALSE(facts_of(read_run(folder_)).slowest->is_straggler);
-  write("steps.jsonl", interval(10, {2, 2.2}));
-  EXPECT_THAT(facts_of(read_run(folder_)).slowest_words, HasSubstr("10 % more than that of the other (200 ms)"));
+  write("steps.jsonl", interval(10, {2, 2.2}) + interval(20, {2, 2.2}) + interval(30, {2, 2.2}));
+  EXPECT_THAT(facts_of(read_run(folder_)).slowest_words,
+              HasSubstr("10 % more than that of the other (200 ms), mostly in forward (20 ms more)"));
   write("steps.jsonl", interval(10, {2}));
   EXPECT_EQ(facts_of(read_run(folder_)).slowest_words, "One replica: there is nothing to compare.");
+}
+
+TEST_F(ReportFactsTest, NoiseIsNotCalledSlow) {
+  // Ten percent more in all, because of two intervals of six.
+  std::string lines;
+  for (int index = 1; index <= 6; ++index) {
+    lines += index % 3 == 0 ? interval(10 * index, {2, 2.7}) : interval(10 * index, {2, 1.95});
+  }
+  write("steps.jsonl", lines);
+  const RunFacts facts = facts_of(read_run(folder_));
+  EXPECT_TRUE(facts.slowest->is_longer);
+  EXPECT_FALSE(facts.slowest->is_straggler);
+  EXPECT_THAT(facts.slowest_words, HasSubstr("it is longer in 2 of 6 intervals."));
+  write("steps.jsonl", interval(10, {2, 2.6}));
+  EXPECT_THAT(facts_of(read_run(folder_)).slowest_words, HasSubstr("1 of 1 interval, which are too few to tell"));
+}
+
+TEST_F(ReportFactsTest, CheckpointsAreAPartWhereTheyTakeTime) {
+  std::array<bool, kPartNames.size()> shown{};
+  StepParts parts{1, 5, 1, 1, 1, 0.05, 0.5, 0.45};
+  note_parts(parts, shown);
+  EXPECT_THAT(shown, ElementsAre(true, true, true, true, true, false, true, true));
+  EXPECT_THAT(merge_parts(parts, shown), ElementsAre(1, 5, 1, 1, 1, 0, 0.5, 0.5));
+}
+
+TEST_F(ReportFactsTest, TheLastKnownValueHasItsEpoch) {
+  write("metrics.jsonl", R"({"epoch": 0, "step": 5, "loss": 3, "val_loss": 4})"
+                         "\n"
+                         R"({"epoch": 1, "step": 10, "loss": 2})"
+                         "\n");
+  const RunFacts facts = facts_of(read_run(folder_));
+  EXPECT_DOUBLE_EQ(last_value(facts, "val_loss")->value, 4);
+  EXPECT_EQ(last_value(facts, "val_loss")->epoch, 1);
+  EXPECT_EQ(last_value(facts, "loss")->epoch, std::nullopt);
+  EXPECT_EQ(last_value(facts, "accuracy"), nullptr);
+}
+
+TEST_F(ReportFactsTest, MemoryIsThatOfProcessesOrOfAllocators) {
+  write("steps.jsonl", R"({"step": 4, "seconds": 1, "steps": 4, "workers": [{"worker": 0, "memory": 9, "replicas": [)"
+                       R"({"replica": 0, "device": "CPU:0", "memory": null}]}]})"
+                       "\n");
+  EXPECT_DOUBLE_EQ(facts_of(read_run(folder_)).process_memory, 9);
+  EXPECT_DOUBLE_EQ(facts_of(read_run(folder_)).peak_memory, 0);
+  write("steps.jsonl",
+        R"({"step": 4, "seconds": 1, "steps": 4, "workers": [{"worker": 0, "memory": null, "replicas": [)"
+        R"({"replica": 0, "device": "GPU:0", "memory": 7}, {"replica": 1, "device": "GPU:1", "memory": 8}]}]})"
+        "\n");
+  EXPECT_DOUBLE_EQ(facts_of(read_run(folder_)).process_memory, 0);
+  EXPECT_DOUBLE_EQ(facts_of(read_run(folder_)).peak_memory, 8);
 }
 
 TEST_F(ReportFactsTest, WithoutSecondsOfPhasesNothingIsCompared) {

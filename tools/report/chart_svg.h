@@ -10,6 +10,9 @@
 /// and the width that the reader chooses, and the same classes.
 namespace lockstep::tools::reports {
 
+/// The points of validation are marked where there are at most this many runs.
+inline constexpr size_t kMarkedRuns = 12;
+
 /// The style classes of a series: its colour `c0` to `c7`, its dashes `d0` to `d7`, `faint` behind others.
 std::string series_class(const Chart& chart, const ChartSeries& series, size_t num_runs);
 
@@ -19,8 +22,8 @@ size_t dashes_of_run(size_t run);
 /// Round numbers that divide the range from `low` to `high` into about `count` parts.
 std::vector<double> axis_ticks(double low, double high, int count, Chart::Unit unit = Chart::Unit::Plain);
 
-/// A number of an axis with its unit.
-std::string axis_label(double value, Chart::Unit unit);
+/// The numbers of an axis with their unit, and the digits that tell them apart.
+std::vector<std::string> axis_labels(const std::vector<double>& ticks, Chart::Unit unit);
 
 /// The steps of all curves, from 0 unless the runs were resumed late.
 struct StepRange {

@@ -13,5 +13,6 @@ file(WRITE "${OUTPUT}" "#include \"tools/report/report_assets.h\"\n\nnamespace l
 embed(kReportHtml report.html)
 embed(kReportCss report.css)
 embed(kChartJs chart.js)
+embed(kReadingJs reading.js)
 embed(kReportJs report.js)
 file(APPEND "${OUTPUT}" "\n}  // namespace lockstep::tools::reports\n")

@@ -23,11 +23,14 @@ std::string format_number(double value, int digits) {
   const double size = std::abs(value);
   // Rounded to whole numbers from where that keeps the digits, so that 1234 is not 1.23e+03.
   if (size < std::pow(10.0, digits - 1) || size >= 1e9) return printed("%.*g", digits, value);
-  std::string text = printed("%.*f", 0, value);
-  if (size < 9999.5) return text;
-  for (int at = static_cast<int>(text.size()) - 3; at > (value < 0 ? 1 : 0); at -= 3) {
-    text.insert(static_cast<size_t>(at), "\u202f");
-  }
+  return with_spaces(printed("%.*f", 0, value));
+}
+
+std::string with_spaces(std::string text) {
+  const size_t whole_end = std::min(text.find('.'), text.size());
+  const size_t first = text.starts_with('-') ? 1 : 0;
+  if (whole_end < first + 5) return text;
+  for (size_t at = whole_end - 3; at > first && at < whole_end; at -= 3) text.insert(at, "\u202f");
   return text;
 }
 

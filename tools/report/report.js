@@ -5,93 +5,55 @@
   root.classList.add('js');
   const keyOf = (index) => String.fromCharCode(65 + index % 26) + (index < 26 ? '' : Math.floor(index / 26) + 1);
   const keys = data.runs.map((run, index) => keyOf(index));
-  const view = {axis: 'step', hidden: new Set(), numRuns: data.runs.length};
+  const view = {axis: 'step', hidden: new Set(), numRuns: data.runs.length, numShown: data.runs.length, breaks: data.breaks};
   const spoken = document.getElementById('spoken');
-  const axisNames = {step: 'step', epoch: 'epoch', time: 'time since the first record'};
+  const axisNames = {step: 'step', epoch: 'epoch', time: 'training time'};
+
+  // Positions of a stack are in its first series; stretches begin where the ones before end, apart from gaps.
+  for (const {series} of data.charts) {
+    for (const entry of series) {
+      const first = entry.step ? entry : series[0];
+      Object.assign(entry, {step: first.step, epoch: first.epoch, time: first.time, begin: first.begin});
+      if (!entry.gaps) continue;
+      const begins = (all) => all.map((_, index) => all[index - 1]);
+      entry.begin = {step: begins(entry.step), epoch: begins(entry.epoch), time: begins(entry.time)};
+      for (const [index, step, epoch, time] of entry.gaps) {
+        entry.begin.step[index] = step;
+        entry.begin.epoch[index] = epoch;
+        entry.begin.time[index] = time;
+      }
+    }
+  }
 
   const figures = [...document.querySelectorAll('figure.chart')].map((element) => {
     const chart = data.charts[Number(element.dataset.chart)];
     return {element, chart, plot: element.querySelector('.plot'), name: element.querySelector('.axis-name'), log: false};
   });
 
-  function node(tag, text, parent, className) {
-    const made = document.createElement(tag);
-    if (text !== undefined) made.textContent = text;
-    if (className) made.className = className;
-    if (parent) parent.append(made);
-    return made;
-  }
-
+  // In a part that is closed a chart has no width: it is drawn when the part is opened.
   function draw(figure) {
-    figure.drawing = new Drawing(figure.chart, figure.plot.clientWidth, {...view, log: figure.log});
-    const reading = figure.reading;
-    figure.plot.innerHTML = figure.drawing.svg(keys);
-    if (reading) figure.plot.append(reading);
-    figure.name.textContent = axisNames[view.axis];
     figure.positions = null;
+    figure.isDrawn = figure.plot.clientWidth > 0;
+    if (!figure.isDrawn) return;
+    figure.drawing = new Drawing(figure.chart, figure.plot.clientWidth, {...view, log: figure.log});
+    figure.plot.innerHTML = figure.drawing.svg(keys);
+    figure.name.textContent = axisNames[view.axis];
   }
 
   function drawAll() {
     hideCursor();
+    view.numShown = view.numRuns - view.hidden.size;
     view.range = Drawing.range(data.charts, view);
+    for (const {element, chart} of figures) {
+      if (chart.kind === 'stack') element.hidden = view.hidden.has(chart.series[0].run);
+    }
     figures.forEach(draw);
   }
 
-  function placeText(found) {
-    const {series, index} = found;
-    const parts = ['step ' + Format.number(series.step[index], 9), 'epoch ' + Format.number(series.epoch[index], 4),
-                   Format.duration(series.time[index])];
-    return parts.join(' · ');
-  }
-
-  function roleName(figure, series) {
-    if (figure.chart.kind === 'stack') return series.role;
-    const several = figure.chart.series.some((other) => other.role !== series.role);
-    return !several ? '' : series.role === 'interval' ? 'single steps' : series.role;
-  }
-
-  // Rows of a reading: run, role, value.
-  function rowsOf(figure, found) {
-    const rows = found.map(({series, index}) => ({
-      series,
-      key: view.numRuns > 1 && figure.chart.kind !== 'stack' ? keys[series.run] : '',
-      role: roleName(figure, series),
-      value: Format.of(series.y[index], figure.chart.unit, 5),
-    }));
-    if (figure.chart.kind === 'stack') {
-      const sum = found.reduce((total, {series, index}) => total + series.y[index], 0);
-      rows.reverse();
-      rows.unshift({series: null, key: '', role: 'Step', value: Format.of(sum, 's', 5)});
-    }
-    return rows;
-  }
-
-  function fillReading(figure, found, x) {
-    if (!figure.reading) figure.reading = node('div', undefined, figure.plot, 'reading');
-    const box = figure.reading;
-    box.replaceChildren();
-    if (found.length === 0) { box.hidden = true; return; }
-    box.hidden = false;
-    node('p', placeText(found[0]), box);
-    const table = node('table', undefined, box);
-    for (const row of rowsOf(figure, found)) {
-      const line = node('tr', undefined, table);
-      const mark = node('td', undefined, line);
-      if (row.key) node('span', row.key, mark, 'key c' + row.series.run % 8);
-      const dot = figure.chart.kind === 'stack' && row.series;
-      if (dot) node('i', '', mark, 'dot p' + figure.chart.series.indexOf(row.series));
-      if (!row.key && !dot && row.series) {
-        node('i', '', mark, 'dot').style.background = `var(--c${figure.drawing.colourOf(row.series)})`;
-      }
-      node('td', row.role, line);
-      node('td', row.value, line);
-    }
-    const scale = figure.plot.clientWidth / figure.drawing.width;
-    const left = figure.drawing.x(x) * scale;
-    const room = figure.plot.clientWidth - box.offsetWidth;
-    box.style.left = Math.max(0, Math.min(room, left - box.offsetWidth / 2)) + 'px';
-    box.style.top = figure.plot.clientHeight + 'px';  // below the curves, which stay in sight
-  }
+  const isInSight = (figure) => {
+    const {top, bottom, width} = figure.plot.getBoundingClientRect();
+    return figure.isDrawn && width > 0 && bottom > 0 && top < innerHeight;
+  };
 
   function markCursor(figure, x) {
     const layer = figure.plot.querySelector('.cursor');
@@ -103,8 +65,8 @@
     const found = drawing.nearest(x);
     const at = drawing.x(x).toFixed(1);
     let marks = `<path d="M${at} ${drawing.box.top}V${drawing.box.bottom}"/>`;
-    for (const {series, index} of found) {
-      if (figure.chart.kind === 'stack' || !drawing.canDraw(series.y[index])) continue;
+    for (const {series, index} of view.numShown > 12 ? [] : found) {
+      if (figure.chart.kind === 'stack' || series.begin || !drawing.canDraw(series.y[index])) continue;
       marks += `<circle r="4" cx="${drawing.x(series[view.axis][index]).toFixed(1)}" cy="${drawing.y(series.y[index]).toFixed(1)}" ` +
                `style="fill:var(--c${drawing.colourOf(series)})"/>`;
     }
@@ -112,15 +74,27 @@
     return found;
   }
 
-  function showCursor(source, x, speak) {
-    for (const figure of figures) {
+  // In a crowd of curves that of the pointer stands out.
+  function emphasise(figure, reading, y) {
+    const svg = figure.plot.querySelector('svg');
+    const run = reading && y !== undefined && view.numShown > 6 ? reading.runs(y, 1).shown[0]?.run : undefined;
+    if (figure.near === run) return;
+    figure.near = run;
+    svg.classList.toggle('has-near', run !== undefined);
+    svg.querySelectorAll('.series').forEach((group) => group.classList.toggle('near', Number(group.dataset.run) === run));
+  }
+
+  function showCursor(source, x, y, speak) {
+    for (const figure of figures.filter(isInSight)) {
       const found = markCursor(figure, x);
-      if (figure === source) fillReading(figure, found, x);
-      else if (figure.reading) figure.reading.hidden = true;
-      if (figure === source && speak && found.length > 0) {
-        const words = rowsOf(figure, found).map((row) => [row.key && 'run ' + row.key, row.role, row.value].filter(Boolean).join(' '));
-        spoken.textContent = placeText(found[0]) + ': ' + words.join(', ');
-      }
+      if (figure !== source) continue;
+      figure.box ??= new ReadingBox(figure.plot);
+      const reading = found.length > 0 ? new Reading(figure, found, x, view.axis) : null;
+      if (figure.chart.kind === 'lines') emphasise(figure, reading, y);
+      if (!reading) { figure.box.hide(); continue; }
+      figure.box.show(reading, keys, y);
+      figure.box.place(figure.drawing.x(x) * figure.plot.clientWidth / figure.drawing.width);
+      if (speak) spoken.textContent = reading.spoken(keys, 12);
     }
     source.at = x;
   }
@@ -129,24 +103,34 @@
     for (const figure of figures) {
       const layer = figure.plot.querySelector('.cursor');
       if (layer) layer.innerHTML = '';
-      if (figure.reading) figure.reading.hidden = true;
+      if (figure.box) figure.box.hide();
+      if (figure.near !== undefined) emphasise(figure);
     }
   }
 
   function positionsOf(figure) {
-    if (!figure.positions) figure.positions = figure.drawing.positions();
+    if (!figure.positions) figure.positions = figure.isDrawn ? figure.drawing.positions() : [];
     return figure.positions;
   }
 
   function nearestIndex(all, x) {
-    let best = 0;
-    all.forEach((value, index) => { if (Math.abs(value - x) < Math.abs(all[best] - x)) best = index; });
-    return best;
+    const index = Drawing.firstFrom(all, x);
+    return index === all.length || (index > 0 && x - all[index - 1] < all[index] - x) ? index - 1 : index;
+  }
+
+  // The place of the pointer: a point that is near, else the pointer itself, which stands in a stretch.
+  function placeOf(figure, pixel) {
+    const {drawing} = figure;
+    const all = positionsOf(figure);
+    const x = drawing.valueAt(Math.max(drawing.box.left, Math.min(drawing.box.right, pixel)));
+    const near = all[nearestIndex(all, x)];
+    if (Math.abs(drawing.x(near) - pixel) < 6 || !drawing.series.some((series) => series.begin)) return near;
+    return view.axis === 'step' ? Math.ceil(x) : x;
   }
 
   function onKey(figure, event) {
     const all = positionsOf(figure);
-    if (all.length === 0) return;
+    if (!figure.isDrawn || all.length === 0) return;
     const jump = Math.max(1, Math.round(all.length / 10));
     let index = figure.at === undefined ? all.length - 1 : nearestIndex(all, figure.at);
     const moves = {ArrowLeft: -1, ArrowRight: 1, PageUp: -jump, PageDown: jump, Home: -all.length, End: all.length};
@@ -154,7 +138,13 @@
     if (!(event.key in moves) || event.altKey || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
     index = Math.max(0, Math.min(all.length - 1, index + moves[event.key]));
-    showCursor(figure, all[index], true);
+    showCursor(figure, all[index], undefined, true);
+  }
+
+  let pointer = null, frame = 0;
+  function followPointer() {
+    frame = 0;
+    if (pointer) showCursor(pointer.figure, pointer.x, pointer.y, false);
   }
 
   function connect(figure) {
@@ -164,17 +154,18 @@
     plot.setAttribute('aria-roledescription', 'chart');
     plot.setAttribute('aria-label', chart.title + ': the arrow keys move along the curve and read its numbers');
     plot.addEventListener('pointermove', (event) => {
-      const all = positionsOf(figure);
-      if (all.length === 0) return;
+      if (!figure.isDrawn || positionsOf(figure).length === 0) return;
       const box = plot.getBoundingClientRect();
-      const x = figure.drawing.valueAt((event.clientX - box.left) * figure.drawing.width / box.width);
-      showCursor(figure, all[nearestIndex(all, x)], false);
+      const scale = figure.drawing.width / box.width;
+      pointer = {figure, x: placeOf(figure, (event.clientX - box.left) * scale), y: (event.clientY - box.top) * scale};
+      // Once for each frame, however fast the pointer is.
+      if (frame === 0) frame = requestAnimationFrame(followPointer);
     });
-    plot.addEventListener('pointerleave', hideCursor);
+    plot.addEventListener('pointerleave', () => { pointer = null; hideCursor(); });
     plot.addEventListener('blur', hideCursor);
     plot.addEventListener('focus', () => {
       const all = positionsOf(figure);
-      if (all.length > 0 && plot.matches(':focus-visible')) showCursor(figure, figure.at ?? all[all.length - 1], true);
+      if (all.length > 0 && plot.matches(':focus-visible')) showCursor(figure, figure.at ?? all[all.length - 1], undefined, true);
     });
     plot.addEventListener('keydown', (event) => onKey(figure, event));
     if (chart.kind !== 'lines' || chart.from_zero) return;
@@ -182,7 +173,7 @@
     const low = values.reduce((a, b) => Math.min(a, b), Infinity);
     const high = values.reduce((a, b) => Math.max(a, b), -Infinity);
     if (!(low > 0 && high > 3 * low)) return;  // nothing to gain
-    const button = node('button', 'log', figure.element.querySelector('figcaption'), 'log');
+    const button = ReadingBox.node('button', 'log', figure.element.querySelector('figcaption'), 'log');
     button.type = 'button';
     button.setAttribute('aria-pressed', 'false');
     button.setAttribute('aria-label', 'Logarithmic axis of ' + chart.title);
@@ -199,11 +190,22 @@
       figures.forEach((figure) => { figure.at = undefined; });
       drawAll();
     }));
-    document.querySelectorAll('.run-toggle').forEach((button) => button.addEventListener('click', () => {
+    const toggles = [...document.querySelectorAll('.run-toggle')];
+    const show = (button, isShown) => {
       const run = Number(button.dataset.run);
-      if (!view.hidden.delete(run)) view.hidden.add(run);
-      button.setAttribute('aria-pressed', String(!view.hidden.has(run)));
+      if (isShown) view.hidden.delete(run); else view.hidden.add(run);
+      button.setAttribute('aria-pressed', String(isShown));
+    };
+    toggles.forEach((button) => button.addEventListener('click', () => {
+      show(button, view.hidden.has(Number(button.dataset.run)));
       drawAll();
+    }));
+    document.querySelectorAll('[data-all]').forEach((button) => button.addEventListener('click', () => {
+      toggles.forEach((toggle) => show(toggle, button.dataset.all === '1'));
+      drawAll();
+    }));
+    document.querySelectorAll('details').forEach((part) => part.addEventListener('toggle', () => {
+      figures.filter((figure) => !figure.isDrawn && part.contains(figure.element)).forEach(draw);
     }));
   }
 
@@ -227,14 +229,7 @@
     apply();
   }
 
-  // Closed parts are printed too.
-  let opened = [];
-  window.addEventListener('beforeprint', () => {
-    hideCursor();
-    opened = [...document.querySelectorAll('details:not([open])')];
-    opened.forEach((part) => { part.open = true; });
-  });
-  window.addEventListener('afterprint', () => opened.forEach((part) => { part.open = false; }));
+  window.addEventListener('beforeprint', hideCursor);
   let width = window.innerWidth;
   window.addEventListener('resize', () => {
     if (width === window.innerWidth) return;

@@ -6,6 +6,7 @@ namespace lockstep::tools::reports {
 extern const char* const kReportHtml;
 extern const char* const kReportCss;
 extern const char* const kChartJs;
+extern const char* const kReadingJs;
 extern const char* const kReportJs;
 
 }  // namespace lockstep::tools::reports

@@ -12,92 +12,54 @@
 namespace lockstep::tools::reports {
 namespace {
 
-constexpr size_t kStackPoints = 160;
+/// Stretches of a stack; fewer on a page with many runs.
+constexpr size_t kStackPoints = 120;
+constexpr size_t kStackPointsOfMany = 48;
 
-/// Where the records of a run are on the three axes.
-class Positions {
- public:
-  explicit Positions(const RunData& run) {
-    for (const EpochRecord& epoch : run.epochs) {
-      knots_.emplace_back(static_cast<double>(epoch.step), static_cast<double>(epoch.epoch + 1));
-      note_time(epoch.time, epoch.seconds);
-    }
-    for (const StepInterval& interval : run.intervals) note_time(interval.time, interval.seconds);
-    if (!knots_.empty()) {
-      const double first = knots_.front().second;  // epochs done at the first record
-      double begin = 0;
-      if (first > 1 && !run.intervals.empty()) begin = first_step_of(run, static_cast<int64_t>(first) - 1);
-      if (begin < knots_.front().first) knots_.insert(knots_.begin(), {begin, first - 1});
-    }
-  }
-
-  void add(double step, std::optional<double> epoch, std::optional<double> time, ChartPositions& out) const {
-    out.step.push_back(step);
-    out.epoch.push_back(epoch ? *epoch : epoch_at(step));
-    const double before = out.time.empty() ? 0 : out.time.back();
-    out.time.push_back(time && start_ ? *time - *start_ : before);
-  }
-
-  /// False where no epoch has ended: the fraction of an epoch is unknown then.
-  bool has_epochs() const { return knots_.size() > 1; }
-
- private:
-  static double first_step_of(const RunData& run, int64_t epoch) {
-    for (const StepInterval& interval : run.intervals) {
-      if (interval.epoch >= epoch) return static_cast<double>(interval.step - interval.steps);
-    }
-    return 0;
-  }
-
-  void note_time(std::optional<double> time, double seconds) {
-    if (time) start_ = std::min(start_.value_or(*time), *time - seconds);
-  }
-
-  /// Interpolates between the ends of epochs; the last known length holds after them.
-  double epoch_at(double step) const {
-    if (knots_.size() < 2) return 0;
-    const auto right = std::lower_bound(knots_.begin() + 1, knots_.end() - 1, step,
-                                        [](const auto& knot, double value) { return knot.first < value; });
-    const auto& [x0, y0] = *(right - 1);
-    const auto& [x1, y1] = *right;
-    return x1 > x0 ? std::max(0.0, y0 + (step - x0) * (y1 - y0) / (x1 - x0)) : y1;
-  }
-
-  std::vector<std::pair<double, double>> knots_;
-  std::optional<double> start_;
-};
-
-ChartSeries reduced(const ChartSeries& series) {
-  ChartSeries result{series.run, series.role, {}, {}};
-  for (const size_t index : visible_points(series.y)) {
-    result.x.step.push_back(series.x.step[index]);
-    result.x.epoch.push_back(series.x.epoch[index]);
-    result.x.time.push_back(series.x.time[index]);
-    result.y.push_back(series.y[index]);
+ChartPositions chosen(const ChartPositions& all, const std::vector<size_t>& indices) {
+  ChartPositions result;
+  for (const size_t index : indices) {
+    if (index >= all.step.size()) break;
+    result.step.push_back(all.step[index]);
+    result.epoch.push_back(all.epoch[index]);
+    result.time.push_back(all.time[index]);
   }
   return result;
 }
 
+ChartSeries reduced(const ChartSeries& series) {
+  const std::vector<size_t> indices = visible_points(series.y);
+  ChartSeries result{series.run, series.role, chosen(series.x, indices), chosen(series.begin, indices), {}};
+  for (const size_t index : indices) result.y.push_back(series.y[index]);
+  return result;
+}
+
 /// Adds a curve of the intervals of a run, where `value` returns a number.
-void add_intervals(const RunData& run, size_t index, const Positions& positions, const std::string& role,
+void add_intervals(const RunData& run, size_t index, const RunPositions& positions,
                    const std::function<std::optional<double>(const StepInterval&)>& value, Chart& chart) {
-  ChartSeries series{index, role, {}, {}};
+  ChartSeries series{index, "interval", {}, {}, {}};
   for (const StepInterval& interval : run.intervals) {
     const auto number = value(interval);
     if (!number) continue;
-    const auto unknown = positions.has_epochs() ? std::nullopt : std::optional(static_cast<double>(interval.epoch));
-    positions.add(static_cast<double>(interval.step), unknown, interval.time, series.x);
+    positions.add(interval, interval, series.begin, series.x);
     series.y.push_back(*number);
   }
   if (!series.y.empty()) chart.series.push_back(reduced(series));
 }
 
-void add_epochs(const RunData& run, size_t index, const Positions& positions, const std::string& role,
-                const std::string& name, Chart& chart) {
-  ChartSeries series{index, role, {}, {}};
+/// Adds a curve of metrics.jsonl; `is_rate`: a value holds for its epoch.
+void add_epochs(const RunData& run, size_t index, const RunPositions& positions, const std::string& role,
+                const std::string& name, Chart& chart, bool is_rate = false) {
+  ChartSeries series{index, role, {}, {}, {}};
   for (const EpochRecord& epoch : run.epochs) {
     for (const auto& [key, value] : epoch.values) {
       if (key != name) continue;
+      const bool is_first = &epoch == &run.epochs.front();
+      const auto before = epoch.time ? std::optional(*epoch.time - epoch.seconds) : std::nullopt;
+      if (is_rate) {
+        const double step = is_first ? 0 : static_cast<double>((&epoch - 1)->step);
+        positions.add(step, static_cast<double>(epoch.epoch), before, series.begin);
+      }
       positions.add(static_cast<double>(epoch.step), static_cast<double>(epoch.epoch + 1), epoch.time, series.x);
       series.y.push_back(value);
     }
@@ -126,33 +88,43 @@ std::string title_of(std::string name) {
   return name;
 }
 
+StepParts parts_of_intervals(const std::vector<const StepInterval*>& intervals, size_t begin, size_t end) {
+  PhaseSeconds phases{};
+  double seconds = 0;
+  int64_t steps = 0;
+  for (size_t at = begin; at < end; ++at) {
+    for (size_t phase = 0; phase < phases.size(); ++phase) phases[phase] += (*intervals[at]->phases)[phase];
+    seconds += intervals[at]->seconds;
+    steps += intervals[at]->steps;
+  }
+  return parts_of_step(phases, seconds, steps);
+}
+
 /// The parts of a step over the run, averaged over stretches of equally many intervals.
-Chart stack_chart(const RunData& run, size_t index, const Positions& positions, const std::string& id) {
-  Chart chart{id, "Time of a step", "speed", Chart::Kind::Stack, Chart::Unit::Seconds, true, {}};
+Chart stack_chart(const RunData& run, size_t index, const RunPositions& positions, size_t num_points) {
+  Chart chart{
+      "parts-" + std::to_string(index), "Time of a step", "speed", Chart::Kind::Stack, Chart::Unit::Seconds, true, {}};
   std::vector<const StepInterval*> counted;
   for (const StepInterval& interval : run.intervals) {
     if (interval.phases && interval.steps > 0) counted.push_back(&interval);
   }
   if (counted.empty()) return chart;
-  for (const char* part : kPartNames) chart.series.push_back({index, part, {}, {}});
-  const size_t width = (counted.size() + kStackPoints - 1) / kStackPoints;
+  std::array<bool, kPartNames.size()> shown{};
+  note_parts(parts_of_intervals(counted, 0, counted.size()), shown);
+  ChartPositions begins;
+  ChartPositions ends;
+  std::vector<StepParts> stretches;
+  const size_t width = (counted.size() + num_points - 1) / num_points;
   for (size_t begin = 0; begin < counted.size(); begin += width) {
     const size_t end = std::min(counted.size(), begin + width);
-    PhaseSeconds phases{};
-    double seconds = 0;
-    int64_t steps = 0;
-    for (size_t at = begin; at < end; ++at) {
-      for (size_t phase = 0; phase < phases.size(); ++phase) phases[phase] += (*counted[at]->phases)[phase];
-      seconds += counted[at]->seconds;
-      steps += counted[at]->steps;
-    }
-    const StepParts parts = parts_of_step(phases, seconds, steps);
-    const StepInterval& last = *counted[end - 1];
-    const auto unknown = positions.has_epochs() ? std::nullopt : std::optional(static_cast<double>(last.epoch));
-    for (size_t part = 0; part < parts.size(); ++part) {
-      positions.add(static_cast<double>(last.step), unknown, last.time, chart.series[part].x);
-      chart.series[part].y.push_back(parts[part]);
-    }
+    positions.add(*counted[begin], *counted[end - 1], begins, ends);
+    stretches.push_back(merge_parts(parts_of_intervals(counted, begin, end), shown));
+  }
+  for (size_t part = 0; part < kPartNames.size(); ++part) {
+    if (!shown[part]) continue;
+    ChartSeries series{index, kPartNames[part], ends, begins, {}};
+    for (const StepParts& parts : stretches) series.y.push_back(parts[part]);
+    chart.series.push_back(std::move(series));
   }
   return chart;
 }
@@ -176,8 +148,10 @@ std::vector<IntervalChart> interval_charts() {
        [ratio](const StepInterval& interval) { return ratio(interval.examples, interval.seconds); }},
       {{"step-time", "Time of a step, all runs", "speed", Kind::Lines, Unit::Seconds, true, {}},
        [ratio](const StepInterval& interval) { return ratio(interval.seconds, static_cast<double>(interval.steps)); }},
-      {{"memory", "Memory of the replica that uses most", "memory", Kind::Lines, Unit::Bytes, true, {}},
-       [](const StepInterval& interval) { return interval.memory; }}};
+      {{"process-memory", "Memory of the process that uses most", "memory", Kind::Lines, Unit::Bytes, true, {}},
+       [](const StepInterval& interval) { return interval.process_memory; }},
+      {{"memory", "Allocator's peak of the replica that uses most", "memory", Kind::Lines, Unit::Bytes, true, {}},
+       [](const StepInterval& interval) { return interval.peak_memory; }}};
 }
 
 }  // namespace
@@ -213,13 +187,12 @@ std::vector<size_t> visible_points(const std::vector<double>& values, size_t lim
 }
 
 std::vector<Chart> make_charts(const std::vector<RunData>& runs) {
-  std::vector<Positions> positions;
+  std::vector<RunPositions> positions;
   for (const RunData& run : runs) positions.emplace_back(run);
   std::vector<Chart> charts{{"loss", "Loss", "curves", Chart::Kind::Lines, Chart::Unit::Plain, false, {}}};
   for (size_t index = 0; index < runs.size(); ++index) {
     add_intervals(
-        runs[index], index, positions[index], "interval", [](const StepInterval& interval) { return interval.loss; },
-        charts[0]);
+        runs[index], index, positions[index], [](const StepInterval& interval) { return interval.loss; }, charts[0]);
     add_epochs(runs[index], index, positions[index], "train", "loss", charts[0]);
     add_epochs(runs[index], index, positions[index], "validation", "val_loss", charts[0]);
   }
@@ -233,38 +206,69 @@ std::vector<Chart> make_charts(const std::vector<RunData>& runs) {
   }
   for (IntervalChart& entry : interval_charts()) {
     for (size_t index = 0; index < runs.size(); ++index) {
-      add_intervals(runs[index], index, positions[index], "interval", entry.value, entry.chart);
+      add_intervals(runs[index], index, positions[index], entry.value, entry.chart);
       const bool is_rate = entry.chart.id == "learning-rate";
       if (!is_rate || (!entry.chart.series.empty() && entry.chart.series.back().run == index)) continue;
-      add_epochs(runs[index], index, positions[index], "train", "lr", entry.chart);
-      add_epochs(runs[index], index, positions[index], "train", "learning_rate", entry.chart);
+      add_epochs(runs[index], index, positions[index], "train", "lr", entry.chart, true);
+      add_epochs(runs[index], index, positions[index], "train", "learning_rate", entry.chart, true);
     }
     if (entry.chart.id == "step-time" && runs.size() < 2) continue;  // the stack shows it
     charts.push_back(std::move(entry.chart));
   }
   for (size_t index = 0; index < runs.size(); ++index) {
-    charts.push_back(stack_chart(runs[index], index, positions[index], "parts-" + std::to_string(index)));
+    const size_t num_points = runs.size() > kManyRuns ? kStackPointsOfMany : kStackPoints;
+    charts.push_back(stack_chart(runs[index], index, positions[index], num_points));
   }
   std::erase_if(charts, [](const Chart& chart) { return chart.series.empty(); });
   return charts;
 }
 
+namespace {
+
+/// The begins of stretches that are not the ends of those before, as [index, step, epoch, time].
+Json gaps_of(const ChartSeries& series) {
+  Json gaps = Json::array();
+  for (size_t index = 0; index < series.begin.step.size(); ++index) {
+    const double time = series.begin.time[index];
+    const double slack = std::max(1e-3, 0.01 * (series.x.time[index] - time));
+    const bool is_next = index > 0 && series.begin.step[index] == series.x.step[index - 1] &&
+                         series.begin.epoch[index] == series.x.epoch[index - 1] &&
+                         std::abs(time - series.x.time[index - 1]) <= slack;
+    if (!is_next) gaps.push_back({index, series.begin.step[index], series.begin.epoch[index], time});
+  }
+  return gaps;
+}
+
+}  // namespace
+
+size_t part_index(const std::string& name) {
+  const auto found = std::find(kPartNames.begin(), kPartNames.end(), name);
+  return static_cast<size_t>(found - kPartNames.begin());
+}
+
 Json to_json(const Chart& chart) {
   static constexpr std::array<const char*, 4> kUnits{"", "s", "B", "/s"};
+  const bool is_stack = chart.kind == Chart::Kind::Stack;
   Json series = Json::array();
   for (const ChartSeries& entry : chart.series) {
     Json values = Json::array();
-    for (const double value : entry.y) values.push_back(json_number(value));
-    series.push_back({{"run", entry.run},
-                      {"role", entry.role},
-                      {"step", entry.x.step},
-                      {"epoch", entry.x.epoch},
-                      {"time", entry.x.time},
-                      {"y", std::move(values)}});
+    for (const double value : entry.y) {
+      const bool is_rounded = is_stack && std::abs(value) < 1e6;
+      values.push_back(json_number(is_rounded ? std::round(value * 1e8) / 1e8 : value));
+    }
+    Json json{{"run", entry.run}, {"role", entry.role}, {"y", std::move(values)}};
+    if (is_stack) json["part"] = part_index(entry.role);
+    if (!is_stack || series.empty()) {
+      json["step"] = entry.x.step;
+      json["epoch"] = entry.x.epoch;
+      json["time"] = entry.x.time;
+      if (entry.has_stretches()) json["gaps"] = gaps_of(entry);
+    }
+    series.push_back(std::move(json));
   }
   return {{"id", chart.id},
           {"title", chart.title},
-          {"kind", chart.kind == Chart::Kind::Stack ? "stack" : "lines"},
+          {"kind", is_stack ? "stack" : "lines"},
           {"unit", kUnits[static_cast<size_t>(chart.unit)]},
           {"from_zero", chart.from_zero},
           {"series", std::move(series)}};

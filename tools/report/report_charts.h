@@ -5,25 +5,22 @@
 #include <vector>
 
 #include "tools/report/run_data.h"
+#include "tools/report/run_positions.h"
 
 /// The curves of a report, reduced to what can be seen.
 namespace lockstep::tools::reports {
-
-/// What a point is drawn over.
-struct ChartPositions {
-  /// Steps done, epochs done (with a fraction), seconds since the first record of the run; equally many.
-  std::vector<double> step;
-  std::vector<double> epoch;
-  std::vector<double> time;
-};
 
 struct ChartSeries {
   size_t run = 0;
   /// "train", "validation", "interval" (of single steps), or the part of a step in a stack.
   std::string role;
   ChartPositions x;
+  /// Where the stretches begin that the values hold for; they end at `x`. Empty where values belong to points.
+  ChartPositions begin;
   /// As many as positions; NaN and infinities are kept.
   std::vector<double> y;
+
+  bool has_stretches() const { return !begin.step.empty(); }
 };
 
 struct Chart {
@@ -46,6 +43,8 @@ struct Chart {
   std::vector<ChartSeries> series;
 };
 
+/// Where there are more runs, what each run has for itself is folded.
+inline constexpr size_t kManyRuns = 6;
 /// At most this many points of a series are kept.
 inline constexpr size_t kChartPoints = 600;
 
@@ -57,7 +56,11 @@ std::vector<size_t> visible_points(const std::vector<double>& values, size_t lim
 /// point are left out.
 std::vector<Chart> make_charts(const std::vector<RunData>& runs);
 
-/// The form that the script of the page reads. Values that are not finite are strings, as in the files of runs.
+/// The number of a part of a step, which its colour and hatching have.
+size_t part_index(const std::string& name);
+
+/// The form that the script of the page reads: the positions of a stack are in its first series, and a stretch begins
+/// where the one before it ends, apart from `gaps`. Values that are not finite are strings, as in the files of runs.
 Json to_json(const Chart& chart);
 
 }  // namespace lockstep::tools::reports

@@ -88,7 +88,7 @@ std::string titled(const std::string& id, const std::string& title, const std::s
 Json run_figures(const RunData& run, const RunFacts& facts) {
   const auto optional = [](const std::optional<double>& value) { return value ? json_number(*value) : Json(); };
   Json last = Json::object();
-  for (const auto& [name, value] : facts.last) last[name] = json_number(value);
+  for (const LastValue& entry : facts.last) last[entry.name] = json_number(entry.value);
   Json result{{"folder", valid_text(run.folder)},
               {"name", run.name},
               {"state", run.state},
@@ -101,6 +101,7 @@ Json run_figures(const RunData& run, const RunFacts& facts) {
               {"parts", Json()},
               {"workers", facts.workers},
               {"replicas", facts.replicas},
+              {"process_memory", facts.process_memory},
               {"peak_memory", facts.peak_memory},
               {"slowest", Json()},
               {"problems", run.problems}};
@@ -130,6 +131,8 @@ Report make_report(const std::vector<std::string>& folders, std::vector<std::str
   for (const std::string& folder : folders) {
     report.runs.push_back(read_run(folder));
     report.facts.push_back(facts_of(report.runs.back()));
+    report.breaks.push_back(RunPositions(report.runs.back()).breaks());
+    if (report.facts.back().parts) note_parts(*report.facts.back().parts, report.shown_parts);
   }
   report.charts = make_charts(report.runs);
   report.problems = std::move(problems);
@@ -149,6 +152,12 @@ std::string render_page(const Report& report) {
   Json data = figures(report);
   data["charts"] = Json::array();
   for (const Chart& chart : report.charts) data["charts"].push_back(to_json(chart));
+  data["breaks"] = Json::array();
+  for (const auto& breaks : report.breaks) {
+    Json entries = Json::array();
+    for (const TimeBreak& entry : breaks) entries.push_back({{"at", entry.at}, {"seconds", entry.seconds}});
+    data["breaks"].push_back(std::move(entries));
+  }
   const std::string curves = titled("curves", "Curves", chart_figures(report, "curves") + epochs_section(report));
   const std::string speed = titled("speed", "Speed", parts_section(report) + chart_figures(report, "speed"));
   const std::string memory = titled("memory", "Memory", chart_figures(report, "memory"));
@@ -177,6 +186,7 @@ std::string render_page(const Report& report) {
                  {"css", kReportCss},
                  {"data", script_json(data)},
                  {"chart_js", kChartJs},
+                 {"reading_js", kReadingJs},
                  {"report_js", kReportJs}});
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -16,11 +17,18 @@ struct Report {
   /// One for each run.
   std::vector<RunFacts> facts;
   std::vector<Chart> charts;
+  /// The stretches without training that the axis of time leaves out, for each run.
+  std::vector<std::vector<TimeBreak>> breaks;
+  /// The parts of a step that tables show: see `note_parts`.
+  std::array<bool, kPartNames.size()> shown_parts{};
   /// What was asked for and is not in the report, one sentence each.
   std::vector<std::string> problems;
   /// When it was made, unix seconds.
   double now = 0;
 };
+
+/// Whether there are so many runs that tables have a row for each, and what each has for itself is folded.
+inline bool has_many_runs(const Report& report) { return report.runs.size() > kManyRuns; }
 
 /// Reads the runs; `problems` go to the top of the page.
 Report make_report(const std::vector<std::string>& folders, std::vector<std::string> problems);

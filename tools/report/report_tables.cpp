@@ -36,18 +36,23 @@ double sum_of(const StepParts& parts) {
   return sum;
 }
 
-std::string parts_head() {
+using ShownParts = std::array<bool, kPartNames.size()>;
+
+std::string parts_head(const ShownParts& shown) {
   std::string out;
   for (size_t part = 0; part < kPartNames.size(); ++part) {
+    if (!shown[part]) continue;
     out += "<th scope=\"col\" class=\"number\"><i class=\"dot p" + std::to_string(part) + "\"></i>" + kPartNames[part] +
            "</th>";
   }
   return out;
 }
 
-std::string parts_cells(const StepParts& parts) {
+std::string parts_cells(const StepParts& parts, const ShownParts& shown) {
   std::string out;
-  for (const double part : parts) out += "<td class=\"number\">" + escape_html(format_seconds(part)) + "</td>";
+  for (size_t part = 0; part < parts.size(); ++part) {
+    if (shown[part]) out += "<td class=\"number\">" + escape_html(format_seconds(parts[part])) + "</td>";
+  }
   return out;
 }
 
@@ -57,32 +62,33 @@ std::string replica_name(const ReplicaTotals& replica, bool has_workers) {
   return out;
 }
 
-std::string replica_row(const ReplicaTotals& replica, const RunFacts& facts, double longest) {
-  const StepParts parts = parts_of_step(replica.phases, replica.seconds, replica.steps);
+std::string replica_row(const ReplicaTotals& replica, const RunFacts& facts, const ShownParts& shown, double longest) {
+  const StepParts parts = merge_parts(parts_of_step(replica.phases, replica.seconds, replica.steps), shown);
   const bool is_slow = facts.slowest && facts.slowest->is_straggler && facts.slowest->worker == replica.worker &&
                        facts.slowest->replica == replica.replica;
   std::string times;
   if (facts.slowest) {
     times = "<td>" + stacked_bar(parts, longest) + "</td><td class=\"number strong\">" +
-            escape_html(format_seconds(own_seconds(replica))) + "</td>" + parts_cells(parts);
+            escape_html(format_seconds(own_seconds(replica))) + "</td>" + parts_cells(parts, shown);
   }
+  const double memory = facts.peak_memory > 0 ? replica.peak_memory : replica.process_memory;
   return std::string("<tr") + (is_slow ? " class=\"slow\"" : "") + "><th scope=\"row\">" +
          escape_html(replica_name(replica, facts.workers > 1)) + (is_slow ? " <em>slowest</em>" : "") + "<span>" +
          escape_html(replica.host + (replica.host.empty() ? "" : " ") + replica.device) + "</span></th>" + times +
-         "<td class=\"number\">" + (replica.peak_memory > 0 ? escape_html(format_bytes(replica.peak_memory)) : "–") +
-         "</td></tr>";
+         "<td class=\"number\">" + (memory > 0 ? escape_html(format_bytes(memory)) : "–") + "</td></tr>";
 }
 
 /// The names of the columns; none of times where no phases were recorded.
-std::string replica_head(const RunFacts& facts) {
+std::string replica_head(const RunFacts& facts, const ShownParts& shown) {
   const std::string times =
       "<th scope=\"col\" class=\"bar-cell\">Time of a step</th><th scope=\"col\" class=\"number\">Own work</th>" +
-      parts_head();
+      parts_head(shown);
   return "<thead><tr><th scope=\"col\">Replica</th>" + (facts.slowest ? times : "") +
-         "<th scope=\"col\" class=\"number\">Peak memory</th></tr></thead>";
+         "<th scope=\"col\" class=\"number\">" +
+         (facts.peak_memory > 0 ? "Allocator's peak" : "Memory of its process") + "</th></tr></thead>";
 }
 
-std::string replica_table(const RunData& run, const RunFacts& facts) {
+std::string replica_table(const RunData& run, const RunFacts& facts, const ShownParts& parts) {
   std::vector<const ReplicaTotals*> shown;
   double longest = 0;
   for (const auto& [key, replica] : run.replicas) {
@@ -98,8 +104,9 @@ std::string replica_table(const RunData& run, const RunFacts& facts) {
               " with the most own work per step.</p>";
   }
   const std::string style = shown.size() > 16 ? "bars compact" : "bars";
-  std::string out = caption + "<div class=\"wide\"><table class=\"" + style + "\">" + replica_head(facts) + "<tbody>";
-  for (const ReplicaTotals* replica : shown) out += replica_row(*replica, facts, longest);
+  std::string out =
+      caption + "<div class=\"wide\"><table class=\"" + style + "\">" + replica_head(facts, parts) + "<tbody>";
+  for (const ReplicaTotals* replica : shown) out += replica_row(*replica, facts, parts, longest);
   return out + "</tbody></table></div>";
 }
 
@@ -131,6 +138,9 @@ std::string calls_table(const RunData& run) {
   return out + "</tbody></table></div>";
 }
 
+/// Every how many epochs one is shown.
+size_t epoch_stride(const RunData& run) { return (run.epochs.size() + kShownEpochs - 1) / kShownEpochs; }
+
 std::string epochs_table(const RunData& run) {
   std::vector<std::string> names;
   for (const EpochRecord& epoch : run.epochs) {
@@ -143,7 +153,7 @@ std::string epochs_table(const RunData& run) {
       "class=\"number\">Step</th><th scope=\"col\" class=\"number\">Time</th>";
   for (const std::string& name : names) out += "<th scope=\"col\" class=\"number\">" + escape_html(name) + "</th>";
   out += "</tr></thead><tbody>";
-  const size_t stride = (run.epochs.size() + kShownEpochs - 1) / kShownEpochs;
+  const size_t stride = epoch_stride(run);
   for (size_t index = 0; index < run.epochs.size(); ++index) {
     if (index % stride != 0 && index + 1 != run.epochs.size()) continue;
     const EpochRecord& epoch = run.epochs[index];
@@ -161,10 +171,18 @@ std::string epochs_table(const RunData& run) {
   return out + "</tbody></table></div>";
 }
 
-/// A heading for each run where there are several.
-std::string run_heading(const Report& report, size_t index) {
+/// What one run has for itself: below a heading, or folded where there are many.
+std::string part_of_run(const Report& report, size_t index, const std::string& inside) {
   const std::string label = run_label(report, index);
-  return label.empty() ? "" : "<h3>" + label + "</h3>";
+  if (has_many_runs(report)) return folded(label, inside);
+  return (label.empty() ? "" : "<h3>" + label + "</h3>") + inside;
+}
+
+std::string ordinal(size_t number) {
+  const size_t last = number % 10;
+  const bool is_teen = number % 100 / 10 == 1;
+  const char* ending = is_teen || last == 0 || last > 3 ? "th" : last == 1 ? "st" : last == 2 ? "nd" : "rd";
+  return std::to_string(number) + ending;
 }
 
 }  // namespace
@@ -176,30 +194,40 @@ std::string parts_section(const Report& report) {
     if (facts.parts) longest = std::max(longest, sum_of(*facts.parts));
   }
   for (size_t index = 0; index < report.runs.size(); ++index) {
-    const auto& parts = report.facts[index].parts;
-    if (!parts) continue;
+    if (!report.facts[index].parts) continue;
+    const StepParts parts = merge_parts(*report.facts[index].parts, report.shown_parts);
     const std::string label = report.runs.size() == 1 ? "mean of all replicas" : run_label(report, index);
-    rows += "<tr><th scope=\"row\">" + label + "</th><td>" + stacked_bar(*parts, longest) +
-            "</td><td class=\"number strong\">" + escape_html(format_seconds(sum_of(*parts))) + "</td>" +
-            parts_cells(*parts) + "</tr>";
+    rows += "<tr><th scope=\"row\">" + label + "</th><td>" + stacked_bar(parts, longest) +
+            "</td><td class=\"number strong\">" + escape_html(format_seconds(sum_of(parts))) + "</td>" +
+            parts_cells(parts, report.shown_parts) + "</tr>";
   }
   if (rows.empty()) return "";
-  return "<h3>Where the time of a step goes</h3><div class=\"wide\"><table class=\"bars\"><thead><tr><th "
-         "scope=\"col\"></th><th scope=\"col\" class=\"bar-cell\"></th><th scope=\"col\" class=\"number\">Step</th>" +
-         parts_head() + "</tr></thead><tbody>" + rows +
-         "</tbody></table></div><p class=\"hint\">Compute is forward and backward. Other is checkpoints, compiling, "
-         "and "
-         "time that belongs to no phase.</p>";
+  return "<h3>Where the time of a step goes</h3><div class=\"wide" +
+         std::string(has_many_runs(report) ? " tall\" tabindex=\"0" : "") +
+         "\"><table class=\"bars\"><thead><tr><th scope=\"col\"></th><th scope=\"col\" class=\"bar-cell\"></th><th "
+         "scope=\"col\" class=\"number\">Step</th>" +
+         parts_head(report.shown_parts) + "</tr></thead><tbody>" + rows +
+         "</tbody></table></div><p class=\"hint\">Compute is forward and backward. Other is time that belongs to no "
+         "phase, and checkpoints and compiling where they take less than 1 %.</p>";
 }
 
 std::string replicas_section(const Report& report) {
   std::string inside;
+  size_t alone = 0;
   for (size_t index = 0; index < report.runs.size(); ++index) {
-    if (report.runs[index].replicas.empty()) continue;
+    const RunData& run = report.runs[index];
+    if (run.replicas.size() == 1) ++alone;
+    if (run.replicas.empty() || (has_many_runs(report) && run.replicas.size() == 1)) continue;
     const RunFacts& facts = report.facts[index];
-    const bool is_slow = facts.slowest && facts.slowest->is_straggler && facts.replicas > 1;
-    inside += run_heading(report, index) + "<p class=\"verdict" + (is_slow ? " warn" : "") + "\">" +
-              escape_html(facts.slowest_words) + "</p>" + replica_table(report.runs[index], facts);
+    const bool is_slow = facts.slowest && facts.slowest->is_straggler;
+    inside +=
+        part_of_run(report, index,
+                    "<p class=\"verdict" + std::string(is_slow ? " warn" : "") + "\">" +
+                        escape_html(facts.slowest_words) + "</p>" + replica_table(run, facts, report.shown_parts));
+  }
+  if (has_many_runs(report) && alone > 0) {
+    inside = "<p class=\"hint\">" + std::to_string(alone) + (alone == 1 ? " run has" : " runs have") +
+             " one replica: there is nothing to compare.</p>" + inside;
   }
   return inside.empty() ? "" : "<section id=\"replicas\"><h2>Replicas and workers</h2>" + inside + "</section>";
 }
@@ -210,10 +238,12 @@ std::string collectives_section(const Report& report) {
     const RunData& run = report.runs[index];
     if (run.collectives.empty()) continue;
     const std::string shown = std::to_string(std::min(kShownCalls, run.collectives.size()));
-    inside += run_heading(report, index) + "<p class=\"hint\">The last " + shown + " of " +
-              std::to_string(run.collectives.size()) + " recorded calls of the chief" +
-              (run.collectives_reason.empty() ? "" : ", written because of: " + escape_html(run.collectives_reason)) +
-              ".</p>" + calls_table(run);
+    inside += part_of_run(
+        report, index,
+        "<p class=\"hint\">The last " + shown + " of " + std::to_string(run.collectives.size()) +
+            " recorded calls of the chief" +
+            (run.collectives_reason.empty() ? "" : ", written because of: " + escape_html(run.collectives_reason)) +
+            ".</p>" + calls_table(run));
   }
   return inside.empty() ? "" : "<section id=\"collectives\"><h2>Last collectives</h2>" + inside + "</section>";
 }
@@ -221,13 +251,16 @@ std::string collectives_section(const Report& report) {
 std::string epochs_section(const Report& report) {
   std::string inside;
   for (size_t index = 0; index < report.runs.size(); ++index) {
-    if (report.runs[index].epochs.empty()) continue;
-    const size_t count = report.runs[index].epochs.size();
-    inside += "<details><summary>" + run_label(report, index) +
-              (report.runs.size() == 1 ? "Numbers of " : ": numbers of ") + std::to_string(count) +
-              (count == 1 ? " epoch" : " epochs") + "</summary>" + epochs_table(report.runs[index]) + "</details>";
+    const RunData& run = report.runs[index];
+    if (run.epochs.empty()) continue;
+    const size_t count = run.epochs.size();
+    const size_t stride = epoch_stride(run);
+    inside += folded(run_label(report, index) + (report.runs.size() == 1 ? "Numbers of " : ": numbers of ") +
+                         (stride > 1 ? "every " + ordinal(stride) + " of " : "") + std::to_string(count) +
+                         (count == 1 ? " epoch" : " epochs"),
+                     epochs_table(run));
   }
-  return inside;
+  return inside.empty() || !has_many_runs(report) ? inside : folded("Numbers of epochs, for each run", inside);
 }
 
 }  // namespace lockstep::tools::reports

@@ -123,7 +123,8 @@ void read_epoch(const Json& line, RunData& run) {
 }
 
 /// Adds a replica of an interval to the totals, and to the sum of the interval.
-void add_replica(const Json& entry, const Json& worker, const StepInterval& interval, PhaseSeconds& sum, RunData& run) {
+ReplicaTotals& add_replica(const Json& entry, const Json& worker, const StepInterval& interval, PhaseSeconds& sum,
+                           RunData& run) {
   const std::pair<int64_t, int64_t> key{whole_at(worker, "worker"), whole_at(entry, "replica")};
   ReplicaTotals& totals = run.replicas[key];
   std::tie(totals.worker, totals.replica) = key;
@@ -137,20 +138,55 @@ void add_replica(const Json& entry, const Json& worker, const StepInterval& inte
   }
   totals.seconds += interval.seconds;
   totals.steps += interval.steps;
-  totals.peak_memory = std::max(totals.peak_memory, amount_at(entry, "memory"));
+  return totals;
+}
+
+/// Notes the memory of a replica: of the process for CPUs, whose number is that of the worker or, in older files, of
+/// each replica.
+void add_memory(const Json& entry, const Json& worker, ReplicaTotals& totals, StepInterval& interval) {
+  const auto raise = [](std::optional<double>& most, double bytes) {
+    if (bytes > 0) most = std::max(most.value_or(0), bytes);
+  };
+  const double own = amount_at(entry, "memory");
+  const bool is_cpu = totals.device.starts_with("CPU");
+  const double process = std::max(amount_at(worker, "memory"), is_cpu ? own : 0);
+  const double peak = is_cpu ? 0 : own;
+  totals.process_memory = std::max(totals.process_memory, process);
+  totals.peak_memory = std::max(totals.peak_memory, peak);
+  raise(interval.process_memory, process);
+  raise(interval.peak_memory, peak);
+}
+
+double own_work(const Json& entry) {
+  double seconds = 0;
+  for (const StepPhase phase : kOwnPhases) seconds += amount_at(entry, kPhaseNames[static_cast<size_t>(phase)]);
+  return seconds;
+}
+
+/// Counts for each replica of an interval whether it was slow.
+void compare_replicas(const std::vector<std::pair<ReplicaTotals*, double>>& replicas) {
+  std::vector<double> own;
+  for (const auto& [totals, seconds] : replicas) own.push_back(seconds);
+  const double median = own.size() == 2 ? 0 : reference_of(own, 0);
+  for (size_t index = 0; index < own.size(); ++index) {
+    const double reference = own.size() == 2 ? own[1 - index] : median;
+    ++replicas[index].first->compared_intervals;
+    if (own[index] > reference * kStragglerRatio) ++replicas[index].first->slow_intervals;
+  }
 }
 
 void read_workers(const Json& workers, StepInterval& interval, RunData& run) {
   PhaseSeconds sum{};
   int64_t count = 0;
   bool has_phases = false;
-  double memory = 0;
+  std::vector<std::pair<ReplicaTotals*, double>> compared;
   for (const Json& worker : workers) {
     if (!worker.is_object() || !worker.contains("replicas")) continue;
     for (const Json& entry : worker["replicas"]) {
       if (!entry.is_object()) continue;
-      add_replica(entry, worker, interval, sum, run);
-      memory = std::max(memory, amount_at(entry, "memory"));
+      ReplicaTotals& totals = add_replica(entry, worker, interval, sum, run);
+      add_memory(entry, worker, totals, interval);
+      compared.emplace_back(&totals, own_work(entry));
       has_phases = has_phases || std::any_of(kPhaseNames.begin(), kPhaseNames.end(),
                                              [&](const char* phase) { return entry.contains(phase); });
       ++count;
@@ -158,8 +194,9 @@ void read_workers(const Json& workers, StepInterval& interval, RunData& run) {
   }
   if (count == 0) return;
   for (double& seconds : sum) seconds /= static_cast<double>(count);
-  if (has_phases) interval.phases = sum;
-  if (memory > 0) interval.memory = memory;
+  if (!has_phases) return;
+  interval.phases = sum;
+  compare_replicas(compared);
 }
 
 void read_interval(const Json& line, RunData& run, int64_t& repeated) {
@@ -215,6 +252,15 @@ void read_collectives(RunData& run) {
 }
 
 }  // namespace
+
+double reference_of(const std::vector<double>& values, size_t index) {
+  if (values.empty()) return 0;
+  if (values.size() == 2) return values[1 - index];
+  std::vector<double> sorted = values;
+  std::sort(sorted.begin(), sorted.end());
+  const size_t middle = sorted.size() / 2;
+  return sorted.size() % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+}
 
 int64_t count_of(const Json& value) {
   constexpr double kLargest = 9007199254740992.0;

@@ -19,6 +19,10 @@ inline constexpr std::array<const char*, 8> kPhaseNames{"input",   "forward", "b
                                                         "waiting", "update",  "checkpoint", "compile"};
 enum class StepPhase : size_t { Input, Forward, Backward, Communication, Waiting, Update, Checkpoint, Compile };
 using PhaseSeconds = std::array<double, kPhaseNames.size()>;
+/// The phases in which a replica works itself; in the others it waits for something, or all of them do.
+inline constexpr std::array kOwnPhases{StepPhase::Input, StepPhase::Forward, StepPhase::Backward, StepPhase::Update};
+/// A replica is slow where its own work is so many times that of what it is compared with.
+inline constexpr double kStragglerRatio = 1.05;
 
 /// One line of metrics.jsonl.
 struct EpochRecord {
@@ -43,8 +47,9 @@ struct StepInterval {
   std::optional<double> learning_rate;
   /// Mean of the replicas; nothing where the line has no seconds of phases.
   std::optional<PhaseSeconds> phases;
-  /// The largest of the replicas, in bytes.
-  std::optional<double> memory;
+  /// Bytes. CPUs: the process that uses most. Other devices: the replica whose allocator had the highest peak.
+  std::optional<double> process_memory;
+  std::optional<double> peak_memory;
 };
 
 /// One replica, summed over all lines of steps.jsonl.
@@ -59,7 +64,12 @@ struct ReplicaTotals {
   /// Seconds and steps of the intervals that name this replica.
   double seconds = 0;
   int64_t steps = 0;
+  /// The highest peak of the allocator of its device; on CPUs 0, and the most that its process used.
   double peak_memory = 0;
+  double process_memory = 0;
+  /// Intervals with phases, and those of them in which it was slow: see `kStragglerRatio`.
+  int64_t compared_intervals = 0;
+  int64_t slow_intervals = 0;
 };
 
 /// One collective, with all ranks that the file names.
@@ -100,6 +110,9 @@ struct RunData {
 
 /// Reads a folder as far as possible; never throws for its contents.
 RunData read_run(const std::string& folder);
+
+/// What value `index` is compared with: of two the other one, else the median of all.
+double reference_of(const std::vector<double>& values, size_t index);
 
 /// Returns the number of a JSON value as a count (see `number_of`): a number that is not finite, negative or missing is
 /// 0, and a larger one than a double counts exactly is that limit.

@@ -3,22 +3,17 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <utility>
 
 #include "tools/report/format_numbers.h"
 
 namespace lockstep::tools::reports {
 namespace {
 
-constexpr double kStragglerRatio = 1.05;
 constexpr double kStragglerSeconds = 1e-5;
-constexpr std::array kOwnPhases{StepPhase::Input, StepPhase::Forward, StepPhase::Backward, StepPhase::Update};
-
-double median_of(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
+/// In fewer intervals a slow replica cannot be told from noise.
+constexpr int64_t kStragglerIntervals = 3;
+constexpr double kShownShare = 0.01;
 
 double per_step(const ReplicaTotals& replica, StepPhase phase) {
   return replica.steps > 0 ? replica.phases[static_cast<size_t>(phase)] / static_cast<double>(replica.steps) : 0;
@@ -32,32 +27,36 @@ bool has_phases(const RunData& run) {
 std::optional<SlowestReplica> find_slowest(const RunData& run) {
   if (!has_phases(run)) return std::nullopt;
   std::vector<double> own;
+  std::vector<const ReplicaTotals*> all;
   const ReplicaTotals* slowest = nullptr;
   for (const auto& [key, replica] : run.replicas) {
+    all.push_back(&replica);
     own.push_back(own_seconds(replica));
     if (slowest == nullptr || own.back() > own_seconds(*slowest)) slowest = &replica;
   }
-  SlowestReplica result{slowest->worker,
-                        slowest->replica,
-                        slowest->host,
-                        slowest->device,
-                        own_seconds(*slowest),
-                        median_of(own),
-                        "",
-                        0,
-                        false};
+  const auto index = static_cast<size_t>(std::find(all.begin(), all.end(), slowest) - all.begin());
+  SlowestReplica result;
+  result.worker = slowest->worker;
+  result.replica = slowest->replica;
+  result.host = slowest->host;
+  result.device = slowest->device;
+  result.seconds = own_seconds(*slowest);
+  result.median = reference_of(own, index);
   for (const StepPhase phase : kOwnPhases) {
-    std::vector<double> all;
-    for (const auto& [key, replica] : run.replicas) all.push_back(per_step(replica, phase));
-    const double more = per_step(*slowest, phase) - median_of(all);
+    std::vector<double> times;
+    for (const ReplicaTotals* replica : all) times.push_back(per_step(*replica, phase));
+    const double more = times[index] - reference_of(times, index);
     if (more <= result.more) continue;
     result.more = more;
     result.phase = kPhaseNames[static_cast<size_t>(phase)];
   }
-  // The median of two is between both: compare with the other one.
-  if (own.size() == 2) result.median = std::min(own[0], own[1]);
-  result.is_straggler =
-      result.seconds > result.median * kStragglerRatio && result.seconds - result.median > kStragglerSeconds;
+  result.slow_intervals = slowest->slow_intervals;
+  result.compared_intervals = slowest->compared_intervals;
+  result.is_longer = own.size() > 1 && result.seconds > result.median * kStragglerRatio &&
+                     result.seconds - result.median > kStragglerSeconds;
+  result.is_consistent =
+      result.slow_intervals >= kStragglerIntervals && 3 * result.slow_intervals >= 2 * result.compared_intervals;
+  result.is_straggler = result.is_longer && result.is_consistent;
   return result;
 }
 
@@ -69,18 +68,27 @@ std::string describe_slowest(const RunData& run, const RunFacts& facts) {
   if (facts.workers > 1) name = "worker " + std::to_string(slowest.worker) + ", " + name;
   const std::string place = slowest.host.empty() ? slowest.device : slowest.host + " " + slowest.device;
   if (!place.empty()) name += " (" + place + ")";
-  if (!slowest.is_straggler) {
+  const bool has_two = run.replicas.size() == 2;
+  if (!slowest.is_longer) {
     return "No replica is slow: the longest own work of a step, that of " + name + ", is " +
-           format_seconds(slowest.seconds) + ", and " + format_seconds(slowest.median) + " is the median.";
+           format_seconds(slowest.seconds) + ", and " + format_seconds(slowest.median) + " is " +
+           (has_two ? "that of the other." : "the median.");
   }
   const double percent = slowest.median > 0 ? (slowest.seconds / slowest.median - 1) * 100 : 0;
+  if (!slowest.is_straggler) {
+    return "No replica is slow all the time: the own work of " + name + " takes " + format_number(percent, 2) +
+           " % more than " + (has_two ? "that of the other" : "the median") + " on average, but it is longer in " +
+           std::to_string(slowest.slow_intervals) + " of " + std::to_string(slowest.compared_intervals) +
+           (slowest.compared_intervals == 1 ? " interval" : " intervals") +
+           (slowest.compared_intervals < kStragglerIntervals ? ", which are too few to tell." : ".");
+  }
   std::string text = "Slowest: " + name + ". Its own work takes " + format_seconds(slowest.seconds) + " per step, " +
-                     format_number(percent, 2) + " % more than " +
-                     (run.replicas.size() == 2 ? "that of the other" : "the median") + " (" +
-                     format_seconds(slowest.median) + ")";
+                     format_number(percent, 2) + " % more than " + (has_two ? "that of the other" : "the median") +
+                     " (" + format_seconds(slowest.median) + ")";
   if (!slowest.phase.empty()) text += ", mostly in " + slowest.phase + " (" + format_seconds(slowest.more) + " more)";
-  if (facts.parts && (*facts.parts)[4] > 0) {
-    text += "; replicas wait " + format_seconds((*facts.parts)[4]) + " per step on average";
+  const double waiting = facts.parts ? (*facts.parts)[static_cast<size_t>(StepPart::Waiting)] : 0;
+  if (waiting > 0) {
+    text += "; replicas wait " + format_seconds(waiting) + " per step on average";
   }
   return text + ".";
 }
@@ -140,6 +148,25 @@ void find_last(const Records& records, std::optional<double>& last) {
   }
 }
 
+void find_last_values(const RunData& run, RunFacts& facts) {
+  for (const EpochRecord& epoch : run.epochs) {
+    const bool is_last = &epoch == &run.epochs.back();
+    for (const auto& [name, value] : epoch.values) {
+      const LastValue record{name, value, is_last ? std::nullopt : std::optional(epoch.epoch + 1)};
+      const auto found = std::find_if(facts.last.begin(), facts.last.end(),
+                                      [&name = name](const LastValue& entry) { return entry.name == name; });
+      if (found == facts.last.end()) {
+        facts.last.push_back(record);
+      } else {
+        *found = record;
+      }
+    }
+  }
+  if (facts.last.empty() && !run.intervals.empty() && run.intervals.back().loss) {
+    facts.last.push_back({"loss", *run.intervals.back().loss, std::nullopt});
+  }
+}
+
 void flatten(const std::string& name, const Json& value, std::vector<std::pair<std::string, std::string>>& out) {
   if (value.is_object() && !value.empty()) {
     for (const auto& [key, entry] : value.items()) flatten(name.empty() ? key : name + "." + key, entry, out);
@@ -166,11 +193,29 @@ StepParts parts_of_step(const PhaseSeconds& phases, double seconds, int64_t step
   const auto at = [&](StepPhase phase) { return phases[static_cast<size_t>(phase)]; };
   StepParts parts{at(StepPhase::Input),         at(StepPhase::Forward) + at(StepPhase::Backward),
                   at(StepPhase::Communication), at(StepPhase::Update),
-                  at(StepPhase::Waiting),       at(StepPhase::Checkpoint) + at(StepPhase::Compile)};
+                  at(StepPhase::Waiting),       at(StepPhase::Checkpoint),
+                  at(StepPhase::Compile),       0};
   double counted = 0;
   for (const double part : parts) counted += part;
-  parts[5] += std::max(0.0, seconds - counted);
+  parts.back() = std::max(0.0, seconds - counted);
   for (double& part : parts) part = steps > 0 ? part / static_cast<double>(steps) : 0;
+  return parts;
+}
+
+void note_parts(const StepParts& parts, std::array<bool, kPartNames.size()>& shown) {
+  double sum = 0;
+  for (const double part : parts) sum += part;
+  for (size_t part = 0; part < parts.size(); ++part) {
+    const bool is_rare =
+        part == static_cast<size_t>(StepPart::Checkpoint) || part == static_cast<size_t>(StepPart::Compile);
+    shown[part] = shown[part] || !is_rare || parts[part] > kShownShare * sum;
+  }
+}
+
+StepParts merge_parts(StepParts parts, const std::array<bool, kPartNames.size()>& shown) {
+  for (size_t part = 0; part + 1 < parts.size(); ++part) {
+    if (!shown[part]) parts.back() += std::exchange(parts[part], 0);
+  }
   return parts;
 }
 
@@ -189,6 +234,7 @@ RunFacts facts_of(const RunData& run) {
   for (const auto& [key, replica] : run.replicas) {
     workers.insert(replica.worker);
     facts.peak_memory = std::max(facts.peak_memory, replica.peak_memory);
+    facts.process_memory = std::max(facts.process_memory, replica.process_memory);
   }
   facts.workers = static_cast<int64_t>(workers.size());
   facts.replicas = static_cast<int64_t>(run.replicas.size());
@@ -197,20 +243,17 @@ RunFacts facts_of(const RunData& run) {
     if (facts.workers == 0) facts.workers = count("workers");
     if (facts.replicas == 0) facts.replicas = count("replicas");
   }
-  if (!run.epochs.empty()) facts.last = run.epochs.back().values;
-  if (facts.last.empty() && !run.intervals.empty() && run.intervals.back().loss) {
-    facts.last.emplace_back("loss", *run.intervals.back().loss);
-  }
+  find_last_values(run, facts);
   facts.slowest = find_slowest(run);
   facts.slowest_words = describe_slowest(run, facts);
   return facts;
 }
 
-std::optional<double> last_value(const RunFacts& facts, const std::string& name) {
-  for (const auto& [key, value] : facts.last) {
-    if (key == name) return value;
+const LastValue* last_value(const RunFacts& facts, const std::string& name) {
+  for (const LastValue& entry : facts.last) {
+    if (entry.name == name) return &entry;
   }
-  return std::nullopt;
+  return nullptr;
 }
 
 std::vector<std::pair<std::string, std::string>> flat_identity(const RunData& run) {
@@ -221,7 +264,7 @@ std::vector<std::pair<std::string, std::string>> flat_identity(const RunData& ru
 }
 
 std::vector<Difference> differences(const std::vector<RunData>& runs) {
-  static const std::set<std::string> kAlwaysDiffer{"name", "created", "started", "ended", "pid"};
+  static const std::set<std::string> kAlwaysDiffer{"name", "created", "started", "ended", "pid", "attempts"};
   std::vector<Difference> all;
   std::map<std::string, size_t> places;
   for (size_t index = 0; index < runs.size(); ++index) {

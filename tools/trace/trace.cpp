@@ -157,9 +157,9 @@ void add_events(const std::string& path, trace::detail::TraceFile& out, MergedTr
 }
 
 /// A new file beside the output, which takes its name at the end. Removed where it does not come to that.
-class OutputFile {
+class MergedFile {
  public:
-  explicit OutputFile(std::string path) : path_(std::move(path)), temporary_(path_ + ".XXXXXX") {
+  explicit MergedFile(std::string path) : path_(std::move(path)), temporary_(path_ + ".XXXXXX") {
     const int descriptor = ::mkostemp(temporary_.data(), O_CLOEXEC);
     check(descriptor >= 0);
     const mode_t hidden = ::umask(0);
@@ -167,11 +167,11 @@ class OutputFile {
     ::fchmod(descriptor, 0666 & ~hidden);
     file_.emplace(temporary_, descriptor);
   }
-  ~OutputFile() {
+  ~MergedFile() {
     if (!temporary_.empty()) ::unlink(temporary_.c_str());
   }
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
+  MergedFile(const MergedFile&) = delete;
+  MergedFile& operator=(const MergedFile&) = delete;
 
   trace::detail::TraceFile& events() { return *file_; }
 
@@ -213,7 +213,7 @@ MergedTrace merge_traces(const std::string& folder, const std::string& output) {
   check_trace_output(output, files);
   MergedTrace merged;
   merged.missing_workers = missing_workers(files);
-  OutputFile out(output);
+  MergedFile out(output);
   for (const std::string& file : files) add_events(file, out.events(), merged);
   out.finish();
   return merged;

@@ -32,8 +32,8 @@ void add_average(MemoryEstimate& estimate, const StrategyPlan& where, int64_t re
 Json describe_memory(const TrainPlan& plan, const TrainData& data, const StrategyPlan& where, int64_t local_replicas,
                      int64_t rows) {
   Example example;
-  for (const Example& each : data.training) {
-    example = each;
+  for (const auto& [inputs, targets] : data.training.batches(1, 0)) {
+    example = {inputs[0], targets[0]};
     break;
   }
   const TrainingPlan training{.strategy = estimated_strategy(where.name),
