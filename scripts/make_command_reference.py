@@ -36,36 +36,87 @@ def cell(text):
     return "".join(part if i % 2 else re.sub(r"([<*\[\]])", r"\\\1", part) for i, part in enumerate(parts)).replace("|", "\\|")
 
 
-def markdown(manual):
-    out = [HEAD]
-    lines = manual[manual.index(".SH COMMANDS\n"):].splitlines()[1:]
-    at, rows = 0, []
+KEPT = ("OPTIONS", "ENVIRONMENT", "FILES", "EXAMPLES", "EXIT STATUS")
 
-    def end_table():
-        if rows:
-            out.append("| | |\n|---|---|\n" + "\n".join(f"| `{name.replace('|', chr(92) + '|')}` | {cell(text)} |" for name, text in rows) + "\n")
-        rows.clear()
 
+def sections(manual):
+    """Returns the lines of each section of a manual page, by its title."""
+    found, title = {}, None
+    for line in manual.splitlines():
+        if line.startswith(".SH "):
+            title = line[4:]
+            found[title] = []
+        elif title:
+            found[title].append(line)
+    return found
+
+
+def text_from(lines, at):
+    """Returns the text that begins at a line, up to the next macro, and the line after it."""
+    end = at
+    while end < len(lines) and not lines[end].startswith("."):
+        end += 1
+    return plain(" ".join(lines[at:end])), end
+
+
+class Table:
+    """Rows of names and what they mean, written when something else follows."""
+
+    def __init__(self, out):
+        self.out, self.rows = out, []
+
+    def add(self, name, text):
+        name = "`" + name.replace("|", "\\|") + "`"
+        if "--help" not in name:
+            self.rows.append(f"| {name} | {cell(text)} |")
+
+    def end(self):
+        if self.rows:
+            self.out.append("| | |\n|---|---|\n" + "\n".join(self.rows) + "\n")
+        self.rows = []
+
+
+def add_section(lines, out):
+    table, at, group = Table(out), 0, ""
     while at < len(lines):
         line = lines[at]
+        if line == ".TP":
+            if group:
+                out.append(group + "\n")
+                group = ""
+            text, end = text_from(lines, at + 2)
+            table.add(plain(lines[at + 1]), text)
+            at = end
+            continue
+        if line == ".EX":
+            end = lines.index(".EE", at)
+            out.append("```\n" + "\n".join(plain(each) for each in lines[at + 1:end]) + "\n```\n")
+            at = end + 1
+            continue
+        table.end()
         if line.startswith(".SS "):
-            end_table()
             name = plain(line[4:])
-            out.append(f"{'##' if name.count(' ') == 1 else '###'} {name}\n\n{cell(plain(lines[at + 1]))}\n")
-            at += 2
-        elif line == ".TP":
-            name, text = plain(lines[at + 1]), plain(lines[at + 2])
-            if "--help" not in name.split(", "):
-                rows.append((name, text))
-            at += 3
-        elif line.startswith(".SH "):
-            end_table()
-            out.append(f"## {line[4:].capitalize()}\n")
+            out.append(f"{'##' if name.count(' ') == 1 else '###'} {name}\n")
+        if line.startswith("."):
             at += 1
-        else:
-            out.append(cell(plain(line)) + "\n")
-            at += 1
-    end_table()
+            continue
+        text, at = text_from(lines, at)
+        # Above the flags that belong together, unless only --help does.
+        group = cell(text) if text.endswith(":") and at < len(lines) and lines[at] == ".TP" else ""
+        if not group:
+            out.append(cell(text) + "\n")
+        elif text == "Options:":
+            group = ""
+    table.end()
+
+
+def markdown(manual):
+    found = sections(manual)
+    out = [HEAD]
+    for title in KEPT:
+        if title != "OPTIONS":
+            out.append(f"## {title.capitalize()}\n")
+        add_section(found[title], out)
     return "\n".join(out)
 
 
