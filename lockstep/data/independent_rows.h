@@ -21,6 +21,10 @@ bool states_independent_rows(const Node& node);
 ///                   .with_options({.auto_shard_policy = data::AutoShardPolicy::Data});
 /// ```
 ///
+/// It must be followed by options and prefetch alone, else a warning says that it has no effect. Where the function
+/// throws, only the workers with rows of that batch have the error: end the training, or let the function return a row
+/// for each row. `mapped` must have `MapOptions::ordered`.
+///
 /// Elements are those of `mapped`. The function is also called with batches of no rows. Throws c10::ValueError where
 /// `mapped` is not the result of `map`.
 template <class T>

@@ -94,7 +94,7 @@ int64_t times(int64_t count, int64_t bytes) {
 int64_t continued(const StepLevels& few, int64_t at_few, const StepLevels& more, int64_t at_more, int64_t rows) {
   const double slope = static_cast<double>(at_more - at_few) / static_cast<double>(more.rows - few.rows);
   const double value = static_cast<double>(at_more) + slope * static_cast<double>(rows - more.rows);
-  return value < static_cast<double>(kMostBytes) ? static_cast<int64_t>(value) : kMostBytes;
+  return value < static_cast<double>(kMostBytes) ? static_cast<int64_t>(std::max(value, 0.0)) : kMostBytes;
 }
 
 int64_t highest(const std::vector<int64_t>& levels) {
@@ -120,10 +120,10 @@ void check_step(const EstimatedStep& step, int64_t rows) {
                        step.parameters.size());
 }
 
-/// The memory of the step of `count` replicas on CPUs of one machine. Several update parameters in small parts, one
-/// replica updates whole parameters.
+/// The memory of the step of `count` replicas on CPUs of one machine, which update parameters in small parts. The parts
+/// of one replica hold its gradients until the next update; those of several hold sums.
 int64_t cpu_steps(const StepMemory& step, int64_t count) {
-  return times(count, std::max(step.passes, count == 1 ? step.update : step.gradients));
+  return count == 1 ? sum_of({step.passes, step.gradients}) : times(count, std::max(step.passes, step.gradients));
 }
 
 PlaceMemory on_each_device(const StepMemory& step) {

@@ -44,7 +44,7 @@ class Expected:
         self.skip = []
         self.commands = []  # (command, lines, status)
         for line in text.splitlines():
-            if match := re.match(r"# numbers to (\S+)", line):
+            if match := re.match(r"# numbers to ([-+.e\d]*\d)", line):
                 self.tolerance = float(match.group(1))
             elif line.startswith("# lines in any order"):
                 self.any_order = True

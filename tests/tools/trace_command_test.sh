@@ -38,7 +38,7 @@ echo kept >"$folder/results/file"
 mkfifo "$folder/pipe"
 ln -s out.json "$folder/link"
 for output in "$folder/results" "$traces" "$folder/pipe" "$folder/link" /dev/null; do
-  expect 1 'must be a file, or a name that is free' "$lockstep" trace "$traces" -o "$output"
+  expect 1 'only a .json file is replaced' "$lockstep" trace "$traces" -o "$output"
 done
 [[ $(cat "$folder/results/file") == kept && -p $folder/pipe && -L $folder/link && -c /dev/null ]] || fail "outputs must stay"
 expect 1 'must not replace what it reads' "$lockstep" trace "$traces" -o "$traces/trace_worker0.json"

@@ -65,7 +65,10 @@ for ((i = 0; i < 600; ++i)); do
   [[ ! -s alive/metrics.jsonl ]] || break
   sleep 0.1
 done
-expect_text "another training runs in the folder: folder=alive, process=$alive" "$lockstep" train --folder alive --resume --quiet
+cp alive/plan.json alive.plan
+expect_text "another training runs in the folder: folder=alive, process=$alive" "$lockstep" train --folder alive --resume \
+  --epochs 2000000 --quiet
+cmp alive/plan.json alive.plan || fail "a training that is refused must not change the plan"
 kill -9 "$alive"
 wait "$alive" || true
 expect_text '"state":"lost"' "$lockstep" runs show --json alive

@@ -27,6 +27,7 @@
 #include <torch/types.h>
 #include <torch/version.h>
 
+#include "lockstep/device/thread_share.h"
 #include "lockstep/lockstep.h"
 #include "lockstep/train/memory_meter.h"
 #include "lockstep/train/memory_of_device.h"
@@ -169,6 +170,7 @@ Strategy strategy_of(EstimatedStrategy kind, int replicas) {
 
 template <class Holder>
 void expect_close(int64_t rows) {
+  set_threads_per_replica(1);  // a meter does not see what OpenMP's threads take and give back
   const StepMemory step = measure_step(step_of(Holder()), rows);
   for (const auto& [kind, replicas] :
        {std::pair{EstimatedStrategy::OneDevice, 1}, std::pair{EstimatedStrategy::Mirrored, 2},
@@ -184,6 +186,7 @@ void expect_close(int64_t rows) {
         << "strategy " << static_cast<int>(kind) << ", rows " << rows << ": " << estimate.verdict() << "; measured "
         << bytes_text(static_cast<int64_t>(real));
   }
+  set_threads_per_replica(0);
   reset_logical_devices();
 }
 
@@ -240,7 +243,7 @@ TEST(EstimateTest, PlacesOfStrategies) {
                         .update = 170};
   const auto total = [&](const TrainingPlan& plan) { return estimate_memory(step, plan).places.at(0).total(); };
   using enum EstimatedStrategy;
-  EXPECT_EQ(total({.strategy = OneDevice}), 100 + 10 + 200 + 170) << "it updates whole parameters";
+  EXPECT_EQ(total({.strategy = OneDevice}), 100 + 10 + 200 + 150 + 100) << "it holds gradients of the step before";
   EXPECT_EQ(total({.strategy = Mirrored, .replicas = 4}), 4 * 110 + 200 + 4 * 150);
   EXPECT_EQ(total({.strategy = Central, .replicas = 4}), 100 + 4 * 10 + 200 + 4 * 150);
   EXPECT_EQ(total({.strategy = MultiWorker, .replicas = 2, .workers = 3}), 2 * 110 + 200 + 2 * 150);

@@ -288,9 +288,65 @@ TEST(RunAttemptsTest, OlderEventsHaveNoLaterSteps) {
   EXPECT_GE(steps.size(), 6U);
 }
 
+TEST(RunAttemptsTest, ARefusedTrainingLeavesTheReserveOfTheOther) {
+  const TestFolder folder;
+  detail::RunLock first;
+  first.acquire(folder.path(), {});
+  const auto size = fs::file_size(folder / "run.lock");
+  EXPECT_GT(size, 0U);
+  detail::RunLock second;
+  EXPECT_THROW(second.acquire(folder.path(), {}), ContextError);
+  EXPECT_EQ(fs::file_size(folder / "run.lock"), size);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    first.release();
+    ::_exit(0);
+  }
+  ::waitpid(child, nullptr, 0);
+  EXPECT_EQ(fs::file_size(folder / "run.lock"), size);
+  EXPECT_THROW(second.acquire(folder.path(), {}), ContextError);
+  first.release();
+  second.acquire(folder.path(), {});
+}
+
+TEST(RunAttemptsTest, EventsOfOtherWritersStay) {
+  const TestFolder folder;
+  tensorboard::SummaryWriter own(folder.path());
+  own.scalar("a", 1, 10);
+  own.close();
+  // As if another process of this host, which lives, had written it.
+  std::string path;
+  {
+    tensorboard::SummaryWriter made(folder.path(), {.filename_suffix = tensorboard::kTrainingSuffix});
+    made.scalar("a", 1, 10);
+    path = made.path();
+  }
+  const std::string process = "." + std::to_string(::getpid()) + ".";
+  std::string other = path;
+  other.replace(other.rfind(process), process.size(), "." + std::to_string(::getppid()) + ".");
+  fs::rename(path, other);
+  tensorboard::cut_event_files(folder.path(), 5);
+  EXPECT_THAT(steps_of_events({own.path(), other}), ::testing::ElementsAre(0, 10, 0, 10));
+}
+
+TEST(RunAttemptsTest, DamagedEventFilesAreKept) {
+  const TestFolder folder;
+  std::string path;
+  {
+    tensorboard::SummaryWriter writer(folder.path(), {.filename_suffix = tensorboard::kTrainingSuffix});
+    for (int step = 1; step <= 5; ++step) writer.scalar("a", 1, step);
+    path = writer.path();
+  }
+  std::string bytes = bytes_of(path);
+  bytes[bytes.size() / 2] ^= 1;
+  tests::write_bytes(path, bytes);
+  tensorboard::cut_event_files(folder.path(), 5);
+  EXPECT_EQ(bytes_of(folder / ("before/" + fs::path(path).filename().string())), bytes);
+}
+
 TEST(RunAttemptsTest, FilesThatAreOpenStay) {
   const TestFolder folder;
-  tensorboard::SummaryWriter writer(folder.path());
+  tensorboard::SummaryWriter writer(folder.path(), {.filename_suffix = tensorboard::kTrainingSuffix});
   writer.scalar("a", 1, 10);
   tensorboard::cut_event_files(folder.path(), 5);
   writer.scalar("a", 1, 11);

@@ -38,6 +38,10 @@ struct ReportRequest {
 
 /// Writes a file that is whole or not there: beside its name, then renamed.
 void write_page(const std::string& path, const std::string& text) {
+  std::error_code none;
+  const fs::file_status status = fs::symlink_status(path, none);
+  LOCKSTEP_CHECK_VALUE(!fs::exists(status) || (fs::is_regular_file(status) && fs::path(path).extension() == ".html"),
+                       "[lockstep report] only an .html file is replaced: file=", path, "; name another file with -o");
   const std::string partial = path + ".partial-" + std::to_string(getpid());
   std::ofstream stream(partial, std::ios::binary | std::ios::trunc);
   stream << text;

@@ -199,9 +199,8 @@ void check_trace_output(const std::string& output, const std::vector<std::string
   namespace fs = std::filesystem;
   std::error_code none;
   const fs::file_status status = fs::symlink_status(output, none);
-  LOCKSTEP_CHECK_VALUE(!fs::exists(status) || fs::is_regular_file(status),
-                       "[lockstep trace] the output must be a file, or a name that is free: output=", output,
-                       "; choose another name");
+  LOCKSTEP_CHECK_VALUE(!fs::exists(status) || (fs::is_regular_file(status) && fs::path(output).extension() == ".json"),
+                       "[lockstep trace] only a .json file is replaced: output=", output, "; choose another name");
   for (const std::string& file : files) {
     LOCKSTEP_CHECK_VALUE(!fs::equivalent(file, output, none),
                          "[lockstep trace] must not replace what it reads: output=", output, "; choose another name");

@@ -39,8 +39,10 @@ Settings continued_settings(const Settings& given, const TrainPlan& saved) {
                              (schedule == "constant" || schedule == "exponential");
     LOCKSTEP_CHECK_VALUE(may_change(name) || more_epochs, "[train] the run was begun with another value: --", name, "=",
                          value.dump(), ", value of the run=", before.dump(),
-                         name == "epochs" ? "; more epochs need the schedule constant or exponential"
-                                          : "; leave it out, or begin another run");
+                         name == "epochs"
+                             ? "; a run can only have more epochs, and with a schedule that is constant or "
+                               "exponential: leave it out, or begin another run"
+                             : "; leave it out, or begin another run");
     settings.set(name, value);
   }
   return settings;
@@ -68,18 +70,26 @@ ResolvedSettings resolve_settings(const TrainRequest& request) {
   return {given, continued_settings(given, saved), saved};
 }
 
-/// Trains. The plan of a first start that fails before its first checkpoint is removed, so that it can be repeated.
+/// Trains. The plan of a first start that fails before its first checkpoint is removed, so that it can be repeated. The
+/// parameters of an earlier end are not those of the run while it goes on.
 History fit_in_folder(Trainer& trainer, const ExampleDataset& examples, const FitOptions& options,
                       const std::string& folder, const TrainPlan& plan, bool resume) {
   const bool writes = trainer.strategy().extended().should_checkpoint();
-  if (writes) begin_folder(folder, plan, resume);
+  const std::string weights = weights_path(folder);
+  const std::string earlier_weights = weights + ".before";
+  std::error_code ignored;
+  if (writes) {
+    begin_folder(folder, plan, resume);
+    std::filesystem::rename(weights, earlier_weights, ignored);
+  }
   try {
     return trainer.fit(examples, options);
   } catch (...) {
+    if (writes && resume) std::filesystem::rename(earlier_weights, weights, ignored);
     if (writes && !resume && !has_checkpoint(checkpoints_path(folder))) {
-      std::error_code ignored;
       std::filesystem::remove(plan_path(folder), ignored);
       std::filesystem::remove(script_path(folder), ignored);
+      if (!std::filesystem::exists(folder + "/run.json")) std::filesystem::remove(folder + "/run.lock", ignored);
     }
     throw;
   }
@@ -144,7 +154,7 @@ int run_training(const TrainRequest& request) {
   if (!request.resume && strategy.extended().should_checkpoint()) check_new_folder(folder);
   if (request.dry_run) {
     make_training(strategy, plan, folder);
-    print_description(describe_training(plan, data, where, strategy, folder), request.style);
+    if (where.worker == 0) print_description(describe_training(plan, data, where, strategy, folder), request.style);
     return 0;
   }
 

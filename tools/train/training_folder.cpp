@@ -14,6 +14,7 @@
 #include "lockstep/state/checkpoint_folder.h"
 #include "lockstep/state/file_writer.h"
 #include "lockstep/strategy/variable/variable.h"
+#include "lockstep/train/runs/run_lock.h"
 #include "tools/runs/process_gone.h"
 
 namespace lockstep::tools {
@@ -21,10 +22,15 @@ namespace {
 
 constexpr int64_t kLongestFolder = 1000;
 
+/// What run.json says; no object where there is none.
+Json run_of(const std::string& folder) {
+  std::ifstream file(folder + "/run.json");
+  return file.good() ? Json::parse(file, nullptr, /*allow_exceptions=*/false) : Json();
+}
+
 /// Whether a training has failed here before the end of its first epoch, without a checkpoint.
 bool is_failed_start(const std::string& folder) {
-  std::ifstream file(folder + "/run.json");
-  const Json run = file.good() ? Json::parse(file, nullptr, /*allow_exceptions=*/false) : Json();
+  const Json run = run_of(folder);
   const bool is_lost = run.is_object() && run.value("state", Json()) == "running" && is_process_gone(run);
   if (!run.is_object() || (run.value("state", Json()) != "failed" && !is_lost)) return false;
   const std::string metrics = folder + "/metrics.jsonl";
@@ -77,6 +83,11 @@ void check_new_folder(const std::string& folder) {
 
 void begin_folder(const std::string& folder, const TrainPlan& plan, bool resume) {
   std::filesystem::create_directories(folder);
+  // Nothing is written where another training runs; the run folder takes the lock for the training.
+  detail::RunLock lock;
+  lock.acquire(folder, run_of(folder));
+  LOCKSTEP_CHECK_VALUE(resume || !std::filesystem::exists(plan_path(folder)), "[train] another run has begun in the ",
+                       "folder: folder=\"", folder, "\"; choose another --folder");
   const std::string model = plan.settings.text("model");
   if (!resume && is_script_file(model)) std::filesystem::copy_file(model, script_path(folder));
   detail::replace_file(plan_path(folder), plan.to_json().dump(2) + "\n", /*sync=*/false);

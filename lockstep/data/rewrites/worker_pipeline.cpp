@@ -1,7 +1,10 @@
 #include "lockstep/data/rewrites/worker_pipeline.h"
 
+#include <algorithm>
+
 #include <c10/util/StringUtil.h>
 
+#include "lockstep/base/log.h"
 #include "lockstep/data/independent_rows.h"
 #include "lockstep/data/rewrites/auto_shard.h"
 #include "lockstep/data/transforms.h"
@@ -41,6 +44,14 @@ bool has_independent_rows(const Node& node) {
   return states_independent_rows(node) || (node.role() == Role::Trailing && has_independent_rows(*node.input()));
 }
 
+/// Whether such a function is anywhere in the graph.
+bool mentions_independent_rows(const Node& node) {
+  if (states_independent_rows(node)) return true;
+  const std::vector<NodePtr>& inputs = node.inputs();
+  return std::any_of(inputs.begin(), inputs.end(),
+                     [](const NodePtr& each) { return mentions_independent_rows(*each); });
+}
+
 /// Splits the batches of a stream that workers share, and selects the parts of this one; below the function that makes
 /// the rows.
 NodePtr share_batches(const NodePtr& node, const InputWorker& worker) {
@@ -61,9 +72,15 @@ WorkerPipeline worker_pipeline(const NodePtr& dataset, const InputWorker& worker
   if (worker.num_replicas() == 1) return {sharded.node, true};
   if (sharded.policy == AutoShardPolicy::Data) {
     check_has_rows(dataset->spec(), "distribute_dataset");
+    const bool has_effect = has_independent_rows(*dataset);
+    if (!has_effect && mentions_independent_rows(*dataset)) {
+      LOCKSTEP_LOG(Warn)
+          << "[distribute_dataset] independent_rows has no effect, because more than options and prefetch "
+             "follows it: each worker makes all rows; move it to the end";
+    }
     return {.node = share_batches(dataset, worker),
             .order_is_global = true,
-            .reads_own_elements = worker.num_workers > 1 && has_independent_rows(*dataset)};
+            .reads_own_elements = worker.num_workers > 1 && has_effect};
   }
   return cut_by_sizes(sharded, worker);
 }

@@ -11,7 +11,9 @@ double amount_at(const RunJson& line, const char* name) {
   return found != line.end() && found->is_number() ? found->get<double>() : 0;
 }
 
-int64_t count_at(const RunJson& line, const char* name) { return static_cast<int64_t>(amount_at(line, name)); }
+int64_t count_at(const RunJson& line, const char* name) {
+  return static_cast<int64_t>(std::clamp(amount_at(line, name), 0.0, 0x1p62));
+}
 
 /// The first `steps` of a line.
 RunJson part_of_line(const RunJson& line, const RestoredAt& at, int64_t steps) {

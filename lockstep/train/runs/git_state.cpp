@@ -114,9 +114,10 @@ std::optional<GitState> git_state(const std::string& folder, std::chrono::millis
 
 std::optional<std::string> git_difference(const std::string& folder, std::chrono::milliseconds limit,
                                           size_t most_bytes) {
-  return output_of({"git", "--no-optional-locks", "-C", folder, "diff", "--no-ext-diff", "--no-textconv", "--no-color",
-                    "--binary", "HEAD"},
-                   limit, most_bytes);
+  return output_of(
+      {"git", "--no-optional-locks", "-C", folder, "diff", "--no-ext-diff", "--no-textconv", "--no-color",
+       "--src-prefix=a/", "--dst-prefix=b/", "-U3", "--no-relative", "--submodule=short", "--binary", "HEAD"},
+      limit, most_bytes);
 }
 
 }  // namespace lockstep::detail

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -147,8 +148,8 @@ class RunFolder final : public Callback {
     if (!csv_) return;
     try {
       csv_->on_epoch_end(trainer, epoch, logs);
-    } catch (const DataError& error) {  // on all workers
-      if (trainer.is_chief()) warn_once(error.what_without_backtrace());
+    } catch (const std::exception&) {  // on all workers, of another type than on the chief
+      if (trainer.is_chief()) warn_once(error_text(std::current_exception()));
     }
   }
 
@@ -172,16 +173,15 @@ class RunFolder final : public Callback {
  private:
   std::string file(const char* name) const { return (fs::path(path_) / name).string(); }
 
-  /// A failed start changes nothing of an earlier run.
   void begin(Trainer& trainer) {
     std::error_code error;
     fs::create_directories(path_, error);
     LOCKSTEP_CHECK_DATA(!error, "[run_folder] the folder cannot be made: path=", path_, ", reason=", error.message());
-    const RunJson before = earlier_run();
-    lock_.acquire(path_, before);
+    lock_.acquire(path_, earlier_run());
     try {
-      begin_locked(trainer, before);
+      begin_locked(trainer, earlier_run());  // read again: the training before may just have ended
     } catch (...) {
+      events_.reset();
       lock_.release();
       throw;
     }
@@ -233,7 +233,8 @@ class RunFolder final : public Callback {
   /// Of a line; the largest one where there is none, so that the line is not kept.
   static int64_t number_at(const RunJson& line, const char* name) {
     const auto found = line.find(name);
-    return found != line.end() && found->is_number() ? found->get<int64_t>() : std::numeric_limits<int64_t>::max();
+    const bool is_known = found != line.end() && found->is_number() && std::abs(found->get<double>()) < 0x1p62;
+    return is_known ? found->get<int64_t>() : std::numeric_limits<int64_t>::max();
   }
 
   void begin_events(const Trainer& trainer) {

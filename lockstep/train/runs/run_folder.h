@@ -20,6 +20,7 @@ namespace lockstep::callbacks {
 ///                         resident memory of its process at that moment; for each replica the seconds of each part
 ///                         of the steps and, on a GPU, the most that LibTorch's allocator had in use in the interval,
 ///                         from LibTorch 2.9 on; null elsewhere
+///     run.lock            held while a training runs; it stays
 ///     git.diff            how the sources differ from the commit, where they do and it is at most 1 MiB
 ///     collectives.jsonl   the last collectives, at the end; `lockstep doctor` reads it
 ///     events.out.tfevents.*, validation/events.out.tfevents.*    the same numbers for TensorBoard

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <sys/file.h>
 #include <unistd.h>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
@@ -61,7 +62,7 @@ void RunLock::acquire(const std::string& folder, const RunJson& run) {
     locked = ::flock(file_, LOCK_EX | LOCK_NB);
   } while (locked != 0 && errno == EINTR);
   if (locked != 0 && errno == EWOULDBLOCK) {
-    release();
+    ::close(std::exchange(file_, -1));  // the other one's reserve stays
     LOCKSTEP_CHECK_CONTEXT(false, "[run_folder] another training runs in the folder: folder=", folder, ", ",
                            process_of(run), "; wait until it has ended, or choose another folder");
   }
@@ -70,19 +71,21 @@ void RunLock::acquire(const std::string& folder, const RunJson& run) {
                           "noticed: folder="
                        << folder << ", reason=" << std::strerror(errno);
   }
+  process_ = ::getpid();
   [[maybe_unused]] const int reserved = ::posix_fallocate(file_, 0, kReserve);  // without it the end may be shorter
 }
 
 void RunLock::free_reserve() const {
-  if (file_ >= 0) [[maybe_unused]]
-    const int freed = ::ftruncate(file_, 0);
+  if (file_ < 0 || process_ != ::getpid()) return;
+  [[maybe_unused]] const int freed = ::ftruncate(file_, 0);
 }
 
 void RunLock::release() {
   if (file_ < 0) return;
   free_reserve();
-  ::close(file_);
-  file_ = -1;
+  // A process that was forked has the lock, too, until it is given up.
+  if (process_ == ::getpid()) ::flock(file_, LOCK_UN);
+  ::close(std::exchange(file_, -1));
 }
 
 bool write_last_words(const std::string& path, RunJson run, const RunLock& lock) {

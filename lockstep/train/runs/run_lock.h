@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <sys/types.h>
 
 #include <nlohmann/json.hpp>
 
@@ -10,8 +11,8 @@
 /// Internal: one training at a time in a run folder.
 namespace lockstep::detail {
 
-/// Holds the lock file of a folder while a training runs. The system releases it when the process is gone. Processes
-/// that it starts do not have it. Not copied.
+/// Holds the lock file of a folder while a training runs. The system releases it when the process, and those that
+/// it has forked, are gone. Programs that it starts do not have it. Not copied.
 class LOCKSTEP_API RunLock {
  public:
   RunLock() = default;
@@ -28,6 +29,8 @@ class LOCKSTEP_API RunLock {
 
  private:
   int file_ = -1;
+  /// The process that has acquired it.
+  pid_t process_ = 0;
 };
 
 /// Writes run.json at the end of a training, also where the disk is full: then over the old text, with a shorter reason

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 
 #include <ATen/ATen.h>
 
@@ -144,8 +145,11 @@ at::Tensor StepIntervals::own_numbers(const Trainer& trainer) const {
   std::vector<double> numbers(kFirstReplica);
   numbers[kExamples] = static_cast<double>(examples_);
   numbers[kProcessMemory] = amount_of(resident_bytes());
+  std::map<std::string, double> peaks;  // reading a peak begins the next one, and replicas may share a GPU
   for (size_t r = 0; r < devices.size(); ++r) {
-    numbers.push_back(amount_of(peak_of(devices[r])));
+    const auto [peak, is_new] = peaks.try_emplace(c10::str(devices[r].torch_device), -1);
+    if (is_new) peak->second = amount_of(peak_of(devices[r]));
+    numbers.push_back(peak->second);
     numbers.insert(numbers.end(), phases_[r].begin(), phases_[r].end());
   }
   return at::tensor(numbers, at::kDouble).view({1, -1});

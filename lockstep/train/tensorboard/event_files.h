@@ -6,8 +6,12 @@
 
 #include "lockstep/api.h"
 
-/// Internal: event files that earlier trainings have left in a folder. Files that this process has open belong to none.
+/// Internal: event files that earlier trainings have left in a folder. Files of other writers, of living processes of
+/// this host, and those that this process has open belong to none.
 namespace lockstep::tensorboard {
+
+/// What the names of a training's event files end with.
+inline constexpr const char* kTrainingSuffix = ".training";
 
 /// While it lives, the file is open in this process.
 class OpenEventFile {
@@ -25,7 +29,8 @@ class OpenEventFile {
 LOCKSTEP_API std::vector<std::string> earlier_event_files(const std::string& folder);
 
 /// Removes what was written of steps after `last_step`, and a record at the end that is not complete. A file that
-/// changes is replaced at once. DataError where that fails.
+/// changes is replaced at once; one that is damaged is moved to `folder_for_earlier` before, with a warning. DataError
+/// where that fails.
 LOCKSTEP_API void cut_event_files(const std::string& folder, int64_t last_step);
 
 /// Moves the files of a folder, and those of `validation` below it, to another folder, which is made where there are

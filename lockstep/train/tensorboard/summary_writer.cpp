@@ -32,13 +32,13 @@ std::string event_file_name() {
   return c10::str("events.out.tfevents.", seconds.data(), ".", host_name(), ".", getpid(), ".", count.data());
 }
 
-std::string path_in(const std::string& folder) {
+std::string path_in(const std::string& folder, const std::string& suffix) {
   LOCKSTEP_CHECK_VALUE(!folder.empty(), "[SummaryWriter] the folder must have a name");
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   LOCKSTEP_CHECK_DATA(!error, "[SummaryWriter] the folder cannot be made: folder=", folder,
                       ", reason=", error.message());
-  return (std::filesystem::path(folder) / event_file_name()).string();
+  return (std::filesystem::path(folder) / (event_file_name() + suffix)).string();
 }
 
 void check_tag(std::string_view tag) { LOCKSTEP_CHECK_VALUE(!tag.empty(), "[SummaryWriter] a tag must not be empty"); }
@@ -48,7 +48,7 @@ void check_tag(std::string_view tag) { LOCKSTEP_CHECK_VALUE(!tag.empty(), "[Summ
 struct SummaryWriter::Impl {
   Impl(const std::string& folder, const SummaryWriterOptions& options)
       : first_record(encode_file_version(wall_time())),
-        path(path_in(folder)),
+        path(path_in(folder, options.filename_suffix)),
         file(path),
         open(path),
         flush_every(options.flush_every) {

@@ -30,6 +30,8 @@ struct SummaryWriterOptions {
   /// Values of this step and later ones in older files of the folder are not valid: a training that goes on after step
   /// N gives N + 1. Nothing: all are.
   std::optional<int64_t> purge_step = std::nullopt;
+  /// What the name of the file ends with.
+  std::string filename_suffix = {};
 };
 
 /// Writes one event file, `events.out.tfevents.<time>.<host>.<pid>.<number>`. Steps are numbers of updates. Tags with

@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 
 #include "lockstep/train/tensorboard/event_files.h"
+#include "lockstep/train/tensorboard/event_message.h"
 
 namespace lockstep::tensorboard {
 namespace {
@@ -13,12 +14,15 @@ namespace {
 constexpr std::string_view kValidation = "val_";
 
 /// For a TensorBoard that has read the older files before.
-SummaryWriterOptions options_after(int64_t step) { return {.purge_step = step == 0 ? 0 : step + 1}; }
+SummaryWriterOptions options_after(int64_t step) {
+  return {.purge_step = step == 0 ? 0 : step + 1, .filename_suffix = kTrainingSuffix};
+}
 
 std::string validation_in(const std::string& folder) { return folder + "/validation"; }
 
 /// Not all of TensorBoard's readers look at the mark in the new file: older ones have no later steps.
 const std::string& prepared(const std::string& folder, int64_t step) {
+  encode_file_version(0);  // throws where nothing can be written
   if (step == 0) {
     if (has_earlier_events(folder)) move_event_files(folder, folder_for_earlier(folder));
     return folder;
