@@ -25,6 +25,7 @@
 #include "lockstep/train/tensorboard/summary_writer.h"
 #include "tests/support/message_of.h"
 #include "tests/support/test_folder.h"
+#include "tests/train/json_files.h"
 #include "tests/train/trainer_fixture.h"
 
 namespace lockstep {
@@ -34,6 +35,8 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using tests::at_step;
 using tests::bytes_of;
+using tests::json_of;
+using tests::lines_of;
 using tests::make_rows;
 using tests::message_of;
 using tests::Rows;
@@ -42,14 +45,7 @@ using tests::TrainedRegression;
 using tests::write_bytes;
 using Json = nlohmann::json;
 
-std::vector<Json> lines_in(const std::string& path) {
-  std::vector<Json> lines;
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) lines.push_back(Json::parse(line));
-  return lines;
-}
-
-Json run_in(const TestFolder& folder) { return Json::parse(bytes_of(folder / "run/run.json")); }
+Json run_in(const TestFolder& folder) { return json_of(folder / "run/run.json"); }
 
 struct Attempt {
   int64_t epochs = 1;
@@ -109,7 +105,7 @@ TEST(RunAttemptsTest, OneTrainingAtATime) {
   EXPECT_THAT(message, HasSubstr("folder=" + (folder / "run")));
   EXPECT_THAT(message, HasSubstr("process=" + std::to_string(getpid())));
   EXPECT_EQ(bytes_of(folder / "run/run.json"), before);
-  EXPECT_EQ(lines_in(folder / "run/steps.jsonl").size(), 4U);
+  EXPECT_EQ(lines_of(folder / "run/steps.jsonl").size(), 4U);
   ::kill(other, SIGKILL);
   ::waitpid(other, nullptr, 0);
   const std::string try_lock = "flock --nonblock '" + (folder / "run/run.lock") + "' true";
@@ -143,9 +139,9 @@ TEST(RunAttemptsTest, LaterStartsKeepTheDescription) {
 TEST(RunAttemptsTest, TrainingsThatBeginAnewSetAside) {
   const TestFolder folder;
   for (int i = 0; i < 3; ++i) train(folder, {.epochs = i + 1});
-  EXPECT_EQ(lines_in(folder / "run/metrics.jsonl").size(), 3U);
-  EXPECT_EQ(lines_in(folder / "run/before/metrics.jsonl").size(), 1U);
-  EXPECT_EQ(lines_in(folder / "run/before-1/metrics.jsonl").size(), 2U);
+  EXPECT_EQ(lines_of(folder / "run/metrics.jsonl").size(), 3U);
+  EXPECT_EQ(lines_of(folder / "run/before/metrics.jsonl").size(), 1U);
+  EXPECT_EQ(lines_of(folder / "run/before-1/metrics.jsonl").size(), 2U);
   EXPECT_EQ(Json::parse(bytes_of(folder / "run/before/run.json")).at("state"), "finished");
   EXPECT_EQ(tensorboard::earlier_event_files(folder / "run").size(), 1U);
   EXPECT_EQ(tensorboard::earlier_event_files(folder / "run/before/validation").size(), 1U);
@@ -157,12 +153,12 @@ TEST(RunAttemptsTest, ARestoredEpochIsWhole) {
   const Attempt first{.epochs = 2, .fails_at = 7, .checkpoints = folder / "checkpoints", .checkpoint_every = 3};
   train(folder, first);
   train(folder, {.epochs = 2, .checkpoints = folder / "checkpoints", .checkpoint_every = 3});
-  const auto metrics = lines_in(folder / "run/metrics.jsonl");
+  const auto metrics = lines_of(folder / "run/metrics.jsonl");
   ASSERT_EQ(metrics.size(), 2U);
   EXPECT_EQ(run_in(folder).at("resumed_from_step"), 6);
   EXPECT_EQ(metrics[1].at("examples"), 8);
   double seconds = 0;
-  for (const Json& line : lines_in(folder / "run/steps.jsonl")) {
+  for (const Json& line : lines_of(folder / "run/steps.jsonl")) {
     if (line.at("step") > 4 && line.at("step") <= 6) seconds += line.at("seconds").get<double>();
   }
   EXPECT_GE(metrics[1].at("seconds").get<double>(), seconds * 0.999);
@@ -200,13 +196,13 @@ TEST(RunAttemptsTest, LongTrainingsHaveLongIntervals) {
   const TestFolder folder;
   train(folder, {.epochs = 2, .fails_at = 6, .checkpoints = folder / "checkpoints"});
   std::string steps;
-  for (Json line : lines_in(folder / "run/steps.jsonl")) {
+  for (Json line : lines_of(folder / "run/steps.jsonl")) {
     line["seconds"] = 1e6;
     steps += line.dump() + "\n";
   }
   write_bytes(folder / "run/steps.jsonl", steps);
   train(folder, {.epochs = 3, .checkpoints = folder / "checkpoints"});
-  const auto lines = lines_in(folder / "run/steps.jsonl");
+  const auto lines = lines_of(folder / "run/steps.jsonl");
   ASSERT_EQ(lines.size(), 6U) << "four, the first step of the second start, and all others";
   EXPECT_EQ(lines[5].at("steps"), 7);
 }
@@ -220,7 +216,7 @@ TEST(RunAttemptsTest, AFullDiskEndsNoTraining) {
                  }});
   EXPECT_EQ(run_in(folder).at("state"), "finished");
   EXPECT_GE(run_in(folder).at("missing_lines").get<int64_t>(), 6);
-  EXPECT_EQ(lines_in(folder / "run/metrics.jsonl").size(), 2U);
+  EXPECT_EQ(lines_of(folder / "run/metrics.jsonl").size(), 2U);
 }
 
 /// The process cannot make files longer than this.
@@ -261,7 +257,7 @@ TEST(RunAttemptsTest, LastWordsNeedNoSpace) {
         ::_exit(detail::write_last_words(path, run, lock) ? 0 : 1);
       },
       ::testing::ExitedWithCode(0), "");
-  const Json written = Json::parse(bytes_of(path));
+  const Json written = json_of(path);
   EXPECT_EQ(written.at("state"), "failed");
   EXPECT_LE(written.at("reason").get<std::string>().size(), 100U);
 }

@@ -13,6 +13,7 @@
 #include "lockstep/train/runs/run_description.h"
 #include "tests/support/message_of.h"
 #include "tests/support/test_folder.h"
+#include "tests/train/json_files.h"
 #include "tests/train/trainer_fixture.h"
 
 namespace lockstep {
@@ -21,21 +22,14 @@ namespace {
 using ::testing::HasSubstr;
 using tests::at_step;
 using tests::bytes_of;
+using tests::json_of;
+using tests::lines_of;
 using tests::make_rows;
 using tests::message_of;
 using tests::Rows;
 using tests::TestFolder;
 using tests::TrainedRegression;
 using Json = nlohmann::json;
-
-std::vector<Json> lines_of(const std::string& path) {
-  std::vector<Json> lines;
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) lines.push_back(Json::parse(line));
-  return lines;
-}
-
-Json json_of(const std::string& path) { return Json::parse(bytes_of(path)); }
 
 /// A log that is not finite.
 class NotFinite final : public Callback {
