@@ -159,8 +159,9 @@ uint64_t replica_seed(uint64_t run_seed, int replica) {
 
 void install_replica_random() { static const NeverDestroyed libraries{register_kernels()}; }
 
-ReplicaRandom::ReplicaRandom(RunSeed& seed, int replica)
+ReplicaRandom::ReplicaRandom(RunSeed& seed, int replica, at::Generator on_gpu)
     : seed_(seed), replica_(replica), before_(random_of_this_thread), include_(kRandomMode) {
+  if (on_gpu.defined()) generators_.emplace_back(c10::DeviceType::CUDA, std::move(on_gpu));
   random_of_this_thread = this;
 }
 

@@ -58,7 +58,8 @@ LOCKSTEP_API uint64_t num_seedings();
 /// Gives the calling thread the random numbers of a replica during its lifetime.
 class LOCKSTEP_API ReplicaRandom {
  public:
-  ReplicaRandom(RunSeed& seed, int replica);
+  /// `on_gpu`, where it is defined, is the replica's generator for its GPU, as the caller has seeded it.
+  ReplicaRandom(RunSeed& seed, int replica, at::Generator on_gpu = {});
   ~ReplicaRandom();
   ReplicaRandom(const ReplicaRandom&) = delete;
   ReplicaRandom& operator=(const ReplicaRandom&) = delete;

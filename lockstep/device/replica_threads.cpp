@@ -127,6 +127,8 @@ struct ReplicaThreads::State {
   int share = 1;
   bool any_stream = false;
   RunSeed seed;
+  /// Those that replicas use on their GPUs in place of their own; may be empty.
+  std::vector<at::Generator> generators;
 
   /// How long each replica's thread spins when it waits; its own cache line.
   struct alignas(128) OwnPatience {
@@ -191,7 +193,9 @@ struct ReplicaThreads::State {
       ThreadShare threads(devices[replica].is_cpu() ? share : num_hardware_threads());
       const ModesGuard modes(/*keeps_backward=*/several);
       std::optional<ReplicaRandom> random;
-      if (several) random.emplace(seed, first_replica + replica);
+      if (several) {
+        random.emplace(seed, first_replica + replica, generators.empty() ? at::Generator() : generators[replica]);
+      }
       (*body)(replica);
     } catch (...) {
       error = std::current_exception();
@@ -245,6 +249,10 @@ ReplicaThreads::~ReplicaThreads() {
 int ReplicaThreads::size() const { return static_cast<int>(state_->devices.size()); }
 
 int ReplicaThreads::threads_per_replica() const { return state_->share; }
+
+void ReplicaThreads::use_generators(std::vector<at::Generator> generators) {
+  state_->generators = std::move(generators);
+}
 
 void ReplicaThreads::run(c10::function_ref<void(int)> body, c10::function_ref<void()> begin,
                          c10::function_ref<void(int, std::exception_ptr)> leave) {

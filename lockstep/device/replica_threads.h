@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include <ATen/core/Generator.h>
 #include <c10/core/Device.h>
 #include <c10/util/FunctionRef.h>
 
@@ -46,6 +47,10 @@ class LOCKSTEP_API ReplicaThreads {
 
   /// Number of threads that each replica may use for one operation on the CPU.
   int threads_per_replica() const;
+
+  /// From now on each replica draws the random numbers of its GPU from its generator, which the caller has seeded; from
+  /// generators of the run again where there are none. Between runs.
+  void use_generators(std::vector<at::Generator> generators);
 
   /// Calls `body(replica)` for every replica at once and waits for all of them.
   ///

@@ -10,6 +10,7 @@
 #include "lockstep/device/stream.h"
 #include "lockstep/strategy/context_frame.h"
 #include "lockstep/strategy/replay/step_replay.h"
+#include "lockstep/strategy/replay/captured_replay.h"
 #include "lockstep/strategy/strategy_impl.h"
 #include "lockstep/xla/tensor/process_client.h"
 
@@ -63,7 +64,10 @@ void call_for_each_replica(StrategyImpl& strategy, c10::function_ref<void(int)> 
   strategy.call_for_each_replica(body);
 }
 
-std::unique_ptr<StepReplay> make_replay(StrategyImpl& strategy) { return strategy.make_replay(); }
+std::unique_ptr<StepReplay> make_replay(StrategyImpl& strategy) {
+  auto compiled = strategy.make_replay();
+  return compiled ? std::move(compiled) : make_captured_replay(strategy);
+}
 
 std::optional<c10::Device> argument_device(const StrategyImpl& strategy, int replica) {
   if (strategy.is_default() || !placement()) return std::nullopt;

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/util/ScopeExit.h>
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
@@ -11,6 +12,7 @@
 #include "lockstep/comm/exchange_group.h"
 #include "lockstep/comm/shared/arena.h"
 #include "lockstep/data/rewrites/batch_sizes.h"
+#include "lockstep/device/captured_graph.h"
 #include "lockstep/device/device_scope.h"
 #include "lockstep/device/random.h"
 #include "lockstep/device/thread_share.h"
@@ -188,6 +190,13 @@ size_t StrategyImpl::observe_run() {
   return fingerprint;
 }
 
+std::string StrategyImpl::why_not_captured() {
+  for (const auto& observer : observers()) {
+    if (std::string why = observer->why_not_captured(); !why.empty()) return why;
+  }
+  return "";
+}
+
 std::vector<double> StrategyImpl::numbers_of_observers() {
   std::vector<double> numbers;
   for (const auto& observer : observers()) observer->add_numbers(numbers);
@@ -225,11 +234,12 @@ void StrategyImpl::call_for_each_replica(c10::function_ref<void(int)> body) {
   const ContextFrame* frame = current_frame();
   const int depth = frame != nullptr && frame->strategy == this ? frame->depth : 0;
   Team& team = team_at(depth);
+  const bool records = recorded_run_.graph != nullptr;
   try {
     run_team(team, depth, body);
   } catch (...) {
     if (!workers_) {
-      if (depth == 0) comm::dump_failed_run(std::current_exception());
+      if (depth == 0 && !records) comm::dump_failed_run(std::current_exception());
       throw;
     }
     // Also what was thrown before the replicas started: other workers wait for this one.
@@ -253,6 +263,29 @@ void StrategyImpl::run_team(Team& team, int depth, c10::function_ref<void(int)> 
 }
 
 void StrategyImpl::start_team(Team& team, int depth, c10::function_ref<void(int)> body) {
+  const RecordedRun recorded = depth == 0 ? std::exchange(recorded_run_, {}) : RecordedRun();
+  if (recorded.graph != nullptr) return record_team(team, recorded, body);
+  start_replicas(team, depth, body, [] {});
+}
+
+void StrategyImpl::record_team(Team& team, const RecordedRun& recorded, c10::function_ref<void(int)> body) {
+  team.threads.use_generators(recorded.generators);
+  is_recording_.store(true, std::memory_order_relaxed);
+  const auto no_longer = c10::make_scope_exit([&] {
+    is_recording_.store(false, std::memory_order_relaxed);
+    team.threads.use_generators({});
+  });
+  try {
+    start_replicas(team, 0, body, [&] { recorded.graph->begin(); });
+  } catch (...) {
+    recorded.graph->abandon();
+    throw;
+  }
+  recorded.graph->end();
+}
+
+void StrategyImpl::start_replicas(Team& team, int depth, c10::function_ref<void(int)> body,
+                                  c10::function_ref<void()> when_ready) {
   uint64_t run = 0;
   const EndOfRun end(team.watched.get());
   bool begins_gradients = false;
@@ -286,6 +319,7 @@ void StrategyImpl::start_team(Team& team, int depth, c10::function_ref<void(int)
           gradient_groups_->begin_run(run);
           gradients_left_ = false;
         }
+        when_ready();
       },
       [&](int replica, std::exception_ptr error) {
         if (team.watched) team.watched->leave(replica);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <c10/util/FunctionRef.h>
 
@@ -38,6 +39,7 @@ struct InputWorker;
 
 namespace detail {
 
+class CapturedGraph;
 class ParameterWrites;
 class Workers;
 
@@ -63,6 +65,8 @@ class RunObserver {
   virtual size_t fingerprint() const { return 0; }
   /// Adds the numbers that a traced step depends on and that may change at every step, such as learning rates.
   virtual void add_numbers(std::vector<double>& /*numbers*/) const {}
+  /// Why a run must not be recorded into a graph of its device; empty where it may.
+  virtual std::string why_not_captured() const { return ""; }
 };
 
 /// Internal: the state of a strategy, and the part in which strategies differ. `Strategy` checks arguments and
@@ -172,6 +176,18 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   /// The rendezvous of the replicas of all workers in shared memory; null if they share none.
   comm::SharedRendezvous* shared_rendezvous() const;
 
+  /// How the next run is recorded into a graph. Each replica draws random numbers from its generator, if there are any.
+  struct RecordedRun {
+    CapturedGraph* graph = nullptr;
+    std::vector<at::Generator> generators;
+  };
+  /// Records the next run, whose work is not computed; or none, without a graph.
+  void record_next_run(RecordedRun recorded) { recorded_run_ = std::move(recorded); }
+  /// Whether replicas are inside a run that is recorded: values must not be read on the host.
+  bool is_recording() const { return is_recording_.load(std::memory_order_relaxed); }
+  /// Why runs must not be recorded, as one of the observers says; empty where they may.
+  std::string why_not_captured();
+
   /// Calls the observer at every run, as long as it lives.
   void add_run_observer(std::weak_ptr<RunObserver> observer);
   /// Calls all observers, as a run does, and returns the fingerprint of all: for a replayed step.
@@ -234,6 +250,9 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
 
   void run_team(Team& team, int depth, c10::function_ref<void(int)> body);
   void start_team(Team& team, int depth, c10::function_ref<void(int)> body);
+  void record_team(Team& team, const RecordedRun& recorded, c10::function_ref<void(int)> body);
+  /// `when_ready` is called on the calling thread, before the replicas start.
+  void start_replicas(Team& team, int depth, c10::function_ref<void(int)> body, c10::function_ref<void()> when_ready);
 
   std::vector<LogicalDevice> devices_;
   std::shared_ptr<Workers> workers_;
@@ -250,6 +269,8 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   std::mutex run_mutex_;
   std::atomic<uint64_t> num_runs_{0};
   std::atomic<bool> is_running_{false};
+  RecordedRun recorded_run_;
+  std::atomic<bool> is_recording_{false};
   std::unique_ptr<ParameterWrites> parameter_writes_;
   /// Whether replicas have ended the last run of `gradient_groups_`.
   std::atomic<bool> gradients_left_{false};

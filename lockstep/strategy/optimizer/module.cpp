@@ -77,7 +77,7 @@ struct ModuleReplicas::State final : RunObserver, UpdateObserver {
   uint64_t outside_changes = 0;
   /// The modes at first.
   size_t first_modes = 0;
-  /// Null where steps are not traced.
+  /// Null where steps are neither traced nor recorded.
   std::unique_ptr<ModuleOptions> options;
   /// Collectives of workers match those for the same module only.
   uint64_t number = 0;
@@ -190,7 +190,7 @@ ModuleReplicas::ModuleReplicas(const Factory& factory) : state_(std::make_shared
     state_->has_buffers.push_back(submodule->buffers(/*recurse=*/false).empty() ? 0 : 1);
   }
   state_->first_modes = state_->modes();
-  if (strategy.is_traced()) state_->options = std::make_unique<ModuleOptions>(state_->modules);
+  if (strategy.is_traced() || strategy.devices()[0].torch_device.is_cuda()) state_->options = std::make_unique<ModuleOptions>(state_->modules);
   const bool is_central = strategy.parameter_device() != nullptr;
   if (strategy.num_replicas_in_sync() > 1) {
     state_->buffers = std::make_unique<ModuleBuffers>(strategy, state_->modules);

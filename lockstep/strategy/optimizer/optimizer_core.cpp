@@ -160,7 +160,7 @@ void OptimizerCoreState::add_buffers(int replica, HeldTensors& held) const {
 }
 
 void OptimizerCoreState::check_before_first_step(int replica) {
-  if (!check.is_due_before_first_step(replica)) return;
+  if (strategy->is_recording() || !check.is_due_before_first_step(replica)) return;
   check.compare(replica, held_by(static_cast<size_t>(replica)));
 }
 
@@ -169,7 +169,7 @@ void OptimizerCoreState::begin_replica(int replica) {
 }
 
 void OptimizerCoreState::end_replica(int replica) {
-  if (strategy->is_traced() || !check.is_due(replica)) return;
+  if (strategy->is_traced() || strategy->is_recording() || !check.is_due(replica)) return;
   const comm::CollectiveOwnerScope as_owner(owner("state"));
   HeldTensors held = held_by(static_cast<size_t>(replica));
   add_buffers(replica, held);
@@ -177,7 +177,7 @@ void OptimizerCoreState::end_replica(int replica) {
 }
 
 void OptimizerCoreState::check_replicas() {
-  if (!strategy->is_traced() || !check.is_due(0)) return;
+  if (strategy->num_workers() > 1 || !check.is_due(0)) return;
   std::vector<HeldTensors> held;
   for (size_t r = 0; r < replicas.size(); ++r) held.push_back(held_by(r));
   check.compare_all(held);

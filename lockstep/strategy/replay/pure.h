@@ -78,15 +78,17 @@ inline constexpr bool kUnpacksOnly<F, std::tuple<Only>> = kUnpacksArgument<F, On
 ///
 /// `fn` must depend on its arguments and on state on the devices (variables, modules, optimizers) only: no printing, no
 /// counters, no branches on values, no random numbers but LibTorch's. A strategy that compiles calls it until two calls
-/// did the same; then it only starts the compiled program. Arguments are moved to the replicas' devices. Modes and
-/// options of modules (`eval()`, `requires_grad_`, `p` of dropout), options of optimizers and the gradient mode may
-/// change between calls. Other strategies call the function every time.
+/// did the same; then it only starts the compiled program. Replicas on a GPU call it twice, record the third call into
+/// a CUDA graph and then only start the graph; a step that cannot be recorded runs as `run` does, and one line in the
+/// log says why (docs/gpu.md). Arguments are moved to the replicas' devices. Modes and options of modules (`eval()`,
+/// `requires_grad_`, `p` of dropout), options of optimizers and the gradient mode may change between calls. Other
+/// strategies call the function every time.
 ///
 /// Each value of a bool, an enum or a string among the arguments is a step of its own, and so are the first three
-/// values of a number. From the fourth on the number is an argument of the program: the function must only compute with
-/// it.
+/// values of a number. From the fourth on the number is an argument of a compiled program: the function must only
+/// compute with it. A graph has no such arguments: give numbers that change as tensors.
 ///
-/// At its 10th, 100th and every 1,000th call a replayed step is traced again; a difference is a ValueError.
+/// At its 10th, 100th and every 1,000th call a replayed step is traced or recorded again; a difference is a ValueError.
 ///
 ///     auto step = strategy.pure([&](torch::Tensor x, torch::Tensor y) { ... return loss.detach(); });
 ///     for (auto [x, y] : batches) total += strategy.reduce("sum", step(x, y));
@@ -118,11 +120,6 @@ class PureStep {
       arguments.numbers.push_back(std::move(leaves.numbers));
     }
     arguments.tensors = replay_->placed(arguments.tensors);
-    for (size_t replica = 0; replica < own.size(); ++replica) {
-      size_t next = 0;
-      const auto& tensors = arguments.tensors[replica];
-      std::apply([&](auto&... each) { (detail::Leaves::replace(each, tensors, next), ...); }, own[replica]);
-    }
     return call<Own>(own, arguments);
   }
 
@@ -153,36 +150,55 @@ class PureStep {
     detail::StepReplay::Tensors tensors;
     if constexpr (std::is_void_v<Result>) {
       if (replay_->replay(arguments, tensors)) return;
-      run(own, arguments, [&](int replica) { call_one(own[replica], rows_[replica]); });
-      tensors.resize(own.size());
-      replay_->end_run(tensors);
+      do {
+        run(own, arguments, [&](int replica) { call_one(own[replica], rows_[replica]); });
+        tensors.assign(own.size(), {});
+      } while (!replay_->end_run(tensors));
     } else {
-      if (replay_->replay(arguments, tensors)) return regrouped<Result>(structure<Result>(), tensors);
-      std::vector<std::optional<Result>> results(own.size());
-      run(own, arguments,
-          [&](int replica) { results[replica].emplace(without_views(call_one(own[replica], rows_[replica]))); });
-      detail::Leaves leaves;
-      for (const auto& result : results) {
-        leaves.tensors.clear();
-        leaves.add(*result);
-        tensors.push_back(leaves.tensors);
-      }
-      const bool only_tensors = leaves.others.empty() && leaves.numbers.empty() && leaves.unknown.empty();
-      if (!only_tensors) replay_->refuse("a result is not a tensor");
-      replay_->end_run(tensors);
-      replay_->result_structure() = std::make_shared<Result>(without_tensors(*results[0]));
-      return regrouped<Result>(structure<Result>(), tensors);
+      if (replay_->replay(arguments, tensors)) return regrouped(std::vector<Result>(tensors.size(), structure<Result>()), tensors);
+      std::vector<Result> results;
+      do {
+        results = run_for_results<Result>(own, arguments, tensors);
+      } while (!replay_->end_run(tensors));
+      return regrouped(std::move(results), tensors);
     }
   }
 
+  /// Runs the function, keeps the structure of its results, and lists their tensors.
+  template <class Result, class Own>
+  std::vector<Result> run_for_results(std::vector<Own>& own, const detail::StepArguments& arguments,
+                                      detail::StepReplay::Tensors& tensors) {
+    std::vector<std::optional<Result>> results(own.size());
+    run(own, arguments,
+        [&](int replica) { results[replica].emplace(without_views(call_one(own[replica], rows_[replica]))); });
+    detail::Leaves leaves;
+    std::vector<Result> made;
+    tensors.clear();
+    for (auto& result : results) {
+      leaves.tensors.clear();
+      leaves.add(*result);
+      tensors.push_back(leaves.tensors);
+      made.push_back(*std::move(result));
+    }
+    const bool only_tensors = leaves.others.empty() && leaves.numbers.empty() && leaves.unknown.empty();
+    if (!only_tensors) replay_->refuse("a result is not a tensor");
+    replay_->result_structure() = std::make_shared<Result>(without_tensors(made[0]));
+    return made;
+  }
+
   template <class Own, class Body>
-  void run(const std::vector<Own>& own, const detail::StepArguments& arguments, Body&& body) {
-    replay_->begin_run(arguments);
-    try {
-      detail::call_replicas_on(*strategy_, body, PerReplica<Own>(own));
-    } catch (...) {
-      replay_->run_failed();
-      throw;
+  void run(std::vector<Own>& own, const detail::StepArguments& arguments, Body&& body) {
+    for (;;) {
+      const detail::StepReplay::Tensors& tensors = replay_->begin_run(arguments);
+      for (size_t replica = 0; replica < own.size(); ++replica) {
+        size_t next = 0;
+        std::apply([&](auto&... each) { (detail::Leaves::replace(each, tensors[replica], next), ...); }, own[replica]);
+      }
+      try {
+        return detail::call_replicas_on(*strategy_, body, PerReplica<Own>(own));
+      } catch (...) {
+        if (!replay_->run_failed()) throw;
+      }
     }
   }
 
@@ -214,8 +230,7 @@ class PureStep {
   }
 
   template <class Result>
-  static auto regrouped(const Result& structure, const detail::StepReplay::Tensors& tensors) {
-    std::vector<Result> results(tensors.size(), structure);
+  static auto regrouped(std::vector<Result> results, const detail::StepReplay::Tensors& tensors) {
     std::vector<const Result*> parts;
     for (size_t replica = 0; replica < tensors.size(); ++replica) {
       size_t next = 0;

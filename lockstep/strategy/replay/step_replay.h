@@ -22,7 +22,7 @@ struct StepArguments {
   std::string others;
 };
 
-/// Internal: repeats a pure step (pure.h) of a strategy that compiles, without calling its function.
+/// Internal: repeats a pure step (pure.h) of a strategy that compiles or records, without calling its function.
 class LOCKSTEP_API StepReplay {
  public:
   /// The tensors of each replica.
@@ -30,15 +30,17 @@ class LOCKSTEP_API StepReplay {
 
   virtual ~StepReplay() = default;
 
-  /// Returns the tensors on the devices of their replicas.
+  /// Returns the tensors where `replay` and `begin_run` want them: on the devices of their replicas, or as they are.
   virtual Tensors placed(const Tensors& tensors) = 0;
   /// Replays the step and returns true, or returns false if the function must be called.
   virtual bool replay(const StepArguments& arguments, Tensors& results) = 0;
-  /// These enclose a run of the function, which they record. `end_run` detaches results whose graph the function has
-  /// used up, as a replay does.
-  virtual void begin_run(const StepArguments& arguments) = 0;
-  virtual void end_run(Tensors& results) = 0;
-  virtual void run_failed() = 0;
+  /// These enclose a run of the function, which they record. `begin_run` returns the tensors that the function is
+  /// called with. `end_run` detaches results whose graph the function has used up, as a replay does, and returns false
+  /// if the function must be run once more, because nothing of this run was computed.
+  virtual const Tensors& begin_run(const StepArguments& arguments) = 0;
+  virtual bool end_run(Tensors& results) = 0;
+  /// The run threw. Returns true if it threw because it was recorded: the function must be run once more.
+  virtual bool run_failed() = 0;
   /// Returns a result of the function as a tensor with memory of its own: a copy of a view. Called by the replica, in
   /// the run.
   virtual at::Tensor without_view(const at::Tensor& result) = 0;

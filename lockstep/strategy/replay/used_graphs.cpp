@@ -6,24 +6,34 @@
 namespace lockstep::detail {
 namespace {
 
-std::atomic<UsedGraphs*> current_used_graphs{nullptr};
+std::mutex tracing_mutex;
+std::vector<UsedGraphs*> tracing;
+/// How many there are, for steps that are not traced.
+std::atomic<int> num_tracing{0};
 
 }  // namespace
 
-UsedGraphs::UsedGraphs() { current_used_graphs.store(this); }
+UsedGraphs::UsedGraphs() {
+  const std::lock_guard<std::mutex> lock(tracing_mutex);
+  tracing.push_back(this);
+  ++num_tracing;
+}
 
-UsedGraphs::~UsedGraphs() { current_used_graphs.store(nullptr); }
+UsedGraphs::~UsedGraphs() {
+  const std::lock_guard<std::mutex> lock(tracing_mutex);
+  std::erase(tracing, this);
+  --num_tracing;
+}
 
 bool UsedGraphs::contains(const at::Tensor& loss) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<std::mutex> lock(tracing_mutex);
   return loss.grad_fn() && std::find(graphs_.begin(), graphs_.end(), loss.grad_fn()) != graphs_.end();
 }
 
 void UsedGraphs::note(const at::Tensor& loss) {
-  UsedGraphs* const current = current_used_graphs.load();
-  if (current == nullptr || !loss.grad_fn()) return;
-  const std::lock_guard<std::mutex> lock(current->mutex_);
-  current->graphs_.push_back(loss.grad_fn());
+  if (num_tracing.load() == 0 || !loss.grad_fn()) return;
+  const std::lock_guard<std::mutex> lock(tracing_mutex);
+  for (UsedGraphs* const used : tracing) used->graphs_.push_back(loss.grad_fn());
 }
 
 }  // namespace lockstep::detail

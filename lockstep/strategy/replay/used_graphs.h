@@ -10,7 +10,7 @@
 namespace lockstep::detail {
 
 /// Internal: the losses whose graphs were used up by a backward pass while a pure step is traced. A result of the step
-/// among them needs no graph. There is at most one at a time.
+/// among them needs no graph.
 class UsedGraphs {
  public:
   UsedGraphs();
@@ -24,7 +24,6 @@ class UsedGraphs {
   static void note(const at::Tensor& loss);
 
  private:
-  mutable std::mutex mutex_;
   std::vector<std::shared_ptr<torch::autograd::Node>> graphs_;
 };
 

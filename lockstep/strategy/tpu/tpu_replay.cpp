@@ -8,12 +8,12 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 
-#include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/trace/trace_thread.h"
 #include "lockstep/comm/diagnostics/activity.h"
 #include "lockstep/device/random.h"
+#include "lockstep/strategy/replay/replay_checks.h"
 #include "lockstep/xla/precision.h"
 #include "lockstep/xla/tensor/lazy_storage.h"
 
@@ -42,16 +42,6 @@ size_t first_with_the_value_of(size_t i, const std::vector<at::Tensor>& tensors)
     if (value(tensors[first]) == value(tensors[i])) return first;
   }
   return i;
-}
-
-xla::ReplayChecks checks_from_environment() {
-  const std::string text = env::text("LOCKSTEP_PURE_CHECK");
-  if (text == "auto") return {};
-  if (text == "off") return {.every = 0, .at = {}};
-  const int64_t every = env::integer("LOCKSTEP_PURE_CHECK");
-  LOCKSTEP_CHECK_VALUE(every >= 0, "[environment] the variable must be auto, off, or a number of calls that is not ",
-                       "negative: LOCKSTEP_PURE_CHECK=", every);
-  return {.every = every, .at = {}};
 }
 
 /// The seeds that a run of the function draws: from the replica's own generator, or from LibTorch's with one replica.
@@ -111,12 +101,9 @@ bool ChangingNumbers::any_selects() const {
 }
 
 TPUReplay::TPUReplay(StrategyImpl& strategy, const xla::ReplicaDevices& devices)
-    : strategy_(strategy), devices_(devices), checks_(checks_from_environment()) {}
+    : strategy_(strategy), devices_(devices), checks_(replay_checks_from_environment()) {}
 
-void TPUReplay::check_every(int64_t calls) {
-  LOCKSTEP_CHECK_VALUE(calls >= 0, "[pure] the number of calls between two checks must not be negative: calls=", calls);
-  checks_ = {.every = calls, .at = {}};
-}
+void TPUReplay::check_every(int64_t calls) { checks_ = replay_checks_every(calls); }
 
 StepReplay::Tensors TPUReplay::placed(const Tensors& tensors) {
   Tensors placed = tensors;
@@ -202,7 +189,7 @@ bool TPUReplay::replay(const StepArguments& arguments, Tensors& results) {
   return true;
 }
 
-void TPUReplay::begin_run(const StepArguments& arguments) {
+const StepReplay::Tensors& TPUReplay::begin_run(const StepArguments& arguments) {
   std::unique_lock<std::recursive_mutex> turn(tpu_run_mutex());
   current_ = &find(arguments);
   seedings_ = num_seedings();
@@ -210,9 +197,10 @@ void TPUReplay::begin_run(const StepArguments& arguments) {
   current_->replay.begin_trace(arguments.tensors, numbers_, num_given_);
   turn_ = std::move(turn);
   used_graphs_.emplace();
+  return arguments.tensors;
 }
 
-void TPUReplay::end_run(Tensors& results) {
+bool TPUReplay::end_run(Tensors& results) {
   const auto turn = std::move(turn_);
   turn_.reset();
   bool has_graph = false;
@@ -239,12 +227,14 @@ void TPUReplay::end_run(Tensors& results) {
   }
   if (num_seedings() != seedings_) refuse("it calls torch::manual_seed");
   replay.throw_difference();
+  return true;
 }
 
-void TPUReplay::run_failed() {
+bool TPUReplay::run_failed() {
   used_graphs_.reset();
   current_->replay.abandon_trace();
   turn_.reset();
+  return false;
 }
 
 at::Tensor TPUReplay::without_view(const at::Tensor& result) {

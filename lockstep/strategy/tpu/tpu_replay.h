@@ -43,9 +43,9 @@ class TPUReplay final : public StepReplay {
 
   Tensors placed(const Tensors& tensors) override;
   bool replay(const StepArguments& arguments, Tensors& results) override;
-  void begin_run(const StepArguments& arguments) override;
-  void end_run(Tensors& results) override;
-  void run_failed() override;
+  const Tensors& begin_run(const StepArguments& arguments) override;
+  bool end_run(Tensors& results) override;
+  bool run_failed() override;
   at::Tensor without_view(const at::Tensor& result) override;
   bool is_ready() const override { return refusal_.empty() && current_ != nullptr && current_->replay.is_ready(); }
   std::string why_not() const override;

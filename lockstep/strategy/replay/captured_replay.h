@@ -1,0 +1,103 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Generator.h>
+#include <c10/core/Storage.h>
+#include <c10/core/Stream.h>
+
+#include "lockstep/device/captured_graph.h"
+#include "lockstep/strategy/replay/capture_watch.h"
+#include "lockstep/strategy/replay/step_replay.h"
+#include "lockstep/strategy/replay/used_graphs.h"
+#include "lockstep/xla/engine/replay.h"
+
+namespace lockstep::detail {
+
+class StrategyImpl;
+
+/// Internal: replays pure steps of replicas on a GPU as CUDA graphs.
+///
+/// Each combination of argument sizes, numbers, modes and options is a step of its own. It runs a few times, so that
+/// optimizers have their state and libraries have chosen their kernels; then a run is recorded. Arguments are copied
+/// into tensors that belong to the graph, and results out of it. A step that cannot be recorded runs as `run` does.
+class CapturedReplay final : public StepReplay {
+ public:
+  explicit CapturedReplay(StrategyImpl& strategy);
+  ~CapturedReplay() override;
+
+  /// Arguments stay where they are: they are copied to where the graph reads them.
+  Tensors placed(const Tensors& tensors) override { return tensors; }
+  bool replay(const StepArguments& arguments, Tensors& results) override;
+  const Tensors& begin_run(const StepArguments& arguments) override;
+  bool end_run(Tensors& results) override;
+  bool run_failed() override;
+  at::Tensor without_view(const at::Tensor& result) override { return result; }
+  bool is_ready() const override { return why_not().empty(); }
+  std::string why_not() const override;
+  void refuse(const std::string& why) override;
+  void check_every(int64_t calls) override;
+  std::shared_ptr<const void>& result_structure() override { return current_->structure; }
+
+ private:
+  /// The step for one combination.
+  struct Step {
+    /// What the graph reads in the place of the arguments, and writes.
+    Tensors inputs;
+    Tensors outputs;
+    /// Memory of tensors that the function knows from elsewhere.
+    std::vector<c10::Storage> used_memory;
+    std::unique_ptr<CapturedGraph> graph;
+    std::shared_ptr<const void> structure;
+    uint64_t last_call = 0;
+    int64_t num_runs = 0;
+    int64_t num_replays = 0;
+    /// What the function called when it was recorded (CaptureWatch::calls).
+    uint64_t calls = 0;
+    /// Updates that one call makes on each replica.
+    int64_t num_updates = 0;
+  };
+  /// A run that is recorded.
+  struct Capture;
+
+  std::string key_of(const StepArguments& arguments) const;
+  Step& find(const StepArguments& arguments);
+  void drop_oldest();
+  void begin_capture(const StepArguments& arguments);
+  std::string why_not_recorded(bool has_graph) const;
+  bool finish_capture(Tensors& results);
+  void launch(Step& step, Tensors& results);
+  void seed_generators(const Step& step);
+  Tensors on_devices(const Tensors& tensors) const;
+  bool detach_used(Tensors& results) const;
+
+  StrategyImpl& strategy_;
+  const c10::Device device_;
+  const GraphPool pool_;
+  std::map<std::string, std::unique_ptr<Step>> steps_;
+  Step* current_ = nullptr;
+  Step outside_;  // for calls that are not looked up
+  uint64_t num_calls_ = 0;
+  uint64_t num_dropped_ = 0;
+  std::string refusal_;
+  bool is_nested_ = false;
+  xla::ReplayChecks checks_;
+  /// The tensors that the present run is called with.
+  Tensors run_arguments_;
+  /// One for each replica, where there are several.
+  std::vector<at::Generator> generators_;
+  std::optional<c10::Stream> last_stream_;
+  int64_t updates_before_ = 0;
+  std::unique_ptr<Capture> capture_;
+  std::optional<UsedGraphs> used_graphs_;
+};
+
+/// Returns what replays pure steps of a strategy whose replicas are on GPUs; null for others.
+std::unique_ptr<StepReplay> make_captured_replay(StrategyImpl& strategy);
+
+}  // namespace lockstep::detail
