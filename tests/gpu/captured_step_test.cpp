@@ -102,8 +102,8 @@ struct Training {
   }
 
   std::vector<torch::Tensor> state() const {
-    std::vector<torch::Tensor> all = model->replica(0)->parameters();
-    for (const torch::Tensor& buffer : model->replica(0)->buffers()) all.push_back(buffer);
+    std::vector<torch::Tensor> all = model->replica(0).parameters();
+    for (const torch::Tensor& buffer : model->replica(0).buffers()) all.push_back(buffer);
     return all;
   }
 
@@ -297,7 +297,8 @@ TEST_F(CapturedStepTest, LearningRatesMayChange) {
     std::vector<double> losses;
     for (int i = 0; i < 16; ++i) {
       training.optimizer->set_lr(1e-2 / (1 + i));
-      losses.push_back((by == By::Pure ? pure(x, y) : training.strategy.run(fn, x, y)).template item<double>());
+      const auto loss = by == By::Pure ? pure(x, y) : training.strategy.run(fn, x, y);
+      losses.push_back(training.strategy.reduce("sum", loss).template item<double>());
     }
     return losses;
   };
