@@ -22,7 +22,7 @@ using SgdSide = StrategyGpuSide<Sgd, torch::optim::SGDOptions>;
 constexpr int64_t kReducedBytes = 256 << 20;
 constexpr int64_t kCopiedBytes = 1 << 30;
 constexpr int kReplicas = 2;
-constexpr double kRate = 0.01;
+constexpr double kGpuRate = 0.01;
 /// The stand-in for NCCL waits as long as a wire of this bandwidth takes (GB/s).
 constexpr const char* kWire = "NCCL_STANDIN_WIRE_GBPS";
 
@@ -79,7 +79,7 @@ class ReplicasAlone {
         gradients.push_back(parameter.grad());
         parameter.mutable_grad() = torch::Tensor();
       }
-      at::_foreach_add_(parameters, gradients, -kRate);
+      at::_foreach_add_(parameters, gradients, -kGpuRate);
     });
   }
 
@@ -130,7 +130,7 @@ GpuLine bench_gpu_overlap(const GpuOptions& options) {
   const GpuCase gpu_case{.model = "resnet18", .width = 0, .batch = 64};
   GpuLine line = describe("gpu/overlap", gpu_case);
   const ModelBatch batch = examples_of(gpu_case);
-  SgdSide together(gpu_case, batch, two_replicas(), torch::optim::SGDOptions(kRate));
+  SgdSide together(gpu_case, batch, two_replicas(), torch::optim::SGDOptions(kGpuRate));
   ReplicasAlone alone(gpu_case, batch, two_replicas());
   ReducedTensors gradients(two_replicas(), alone.bytes());
   GpuTurns turns;
@@ -160,7 +160,7 @@ GpuLine bench_gpu_replicas(const GpuCase& gpu_case, const GpuOptions& options) {
   const TwoLogicalGpus gpus;
   GpuLine line = describe("gpu/replicas", gpu_case);
   const ModelBatch batch = examples_of(gpu_case);
-  const torch::optim::SGDOptions settings(kRate);
+  const torch::optim::SGDOptions settings(kGpuRate);
   SgdSide one(gpu_case, batch, MirroredStrategy({"GPU:0"}), settings);
   SgdSide two(gpu_case, batch, two_replicas(), settings);
   SgdSide one_pure(gpu_case, batch, MirroredStrategy({"GPU:0"}), settings);
