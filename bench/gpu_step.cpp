@@ -93,8 +93,8 @@ void measure_captured(const GpuCase& gpu_case, const Options& settings, double s
 }  // namespace
 
 void check_gpu() {
-  LOCKSTEP_CHECK_VALUE(torch::cuda::is_available(),
-                       "[bench gpu] a GPU that LibTorch can use is needed: GPUs=", torch::cuda::device_count(),
+  LOCKSTEP_CHECK_VALUE(torch::cuda::is_available(), "[bench gpu] a GPU that LibTorch can use is needed: GPUs=",
+                       static_cast<int>(torch::cuda::device_count()),
                        "; run it on a machine with one, with a LibTorch that has CUDA: bench/gpu.sh builds there");
 }
 
