@@ -6,11 +6,10 @@
 #include <optional>
 #include <vector>
 
-#include <ATen/autocast_mode.h>
 #include <torch/cuda.h>
 #include <torch/optim/adam.h>
-#include <torch/version.h>
 
+#include "bench/libtorch_autocast.h"
 #include "bench/median.h"
 #include "bench/models.h"
 #include "bench/turns.h"
@@ -22,39 +21,6 @@ namespace {
 constexpr double kRate = 1e-3;
 /// Batches that a training repeats.
 constexpr size_t kBatches = 4;
-
-/// LibTorch's autocast by its own functions, for the life of an object.
-class LibTorchAutocast {
- public:
-  explicit LibTorchAutocast(c10::DeviceType device) : device_(device) {
-    set(true);
-    at::autocast::increment_nesting();
-  }
-  ~LibTorchAutocast() {
-    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-    set(false);
-  }
-  LibTorchAutocast(const LibTorchAutocast&) = delete;
-  LibTorchAutocast& operator=(const LibTorchAutocast&) = delete;
-
- private:
-  void set(bool on) const {
-#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
-    at::autocast::set_autocast_enabled(device_, on);
-    at::autocast::set_autocast_dtype(device_, at::kBFloat16);
-#else
-    if (device_ == c10::DeviceType::CPU) {
-      at::autocast::set_cpu_enabled(on);
-      at::autocast::set_autocast_cpu_dtype(at::kBFloat16);
-    } else {
-      at::autocast::set_enabled(on);
-      at::autocast::set_autocast_gpu_dtype(at::kBFloat16);
-    }
-#endif
-  }
-
-  c10::DeviceType device_;
-};
 
 ModelBatch moved(const ModelBatch& batch, c10::Device device) {
   return {batch.inputs.to(device), batch.labels.to(device)};

@@ -13,7 +13,7 @@ check() {
 
 check format scripts/format.sh
 check layers scripts/check_layers.py
-check shellcheck shellcheck -x scripts/*.sh tests/examples/*.sh tests/support/*.sh tests/tools/*.sh tests/train/*.sh tests/workers/*.sh .ci/run
+check shellcheck shellcheck -x scripts/*.sh bench/*.sh tests/examples/*.sh tests/support/*.sh tests/tools/*.sh tests/train/*.sh tests/workers/*.sh .ci/run
 check alone scripts/check_alone.py --build build/release
 check links scripts/check_links.py
 check blocks scripts/check_code_blocks.py

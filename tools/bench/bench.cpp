@@ -13,6 +13,7 @@
 #include "bench/trace_step.h"
 #include "lockstep/strategy/tpu/tpu_system.h"
 #include "tools/bench/bench_checkpoint.h"
+#include "tools/bench/bench_gpu.h"
 #include "tools/bench/bench_precision.h"
 #include "tools/bench/bench_trainer.h"
 #include "tools/bench/bench_workers.h"
@@ -322,6 +323,7 @@ void add_bench(CLI::App& app) {
   add_bench_trace(*bench);
   add_bench_trainer(*bench);
   add_bench_precision(*bench);
+  add_bench_gpu(*bench);
   add_xla(*bench);
   add_all(*bench);
 }

@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Runs the tests of GPUs on a machine that has one: check_gpu.sh [tests|memcheck|racecheck|all]      default: all
+#
+#   tests       the conformance suites on cuda:0 and on two logical GPUs of it, and the suites that have cases for GPUs
+#   memcheck    a small selection under compute-sanitizer: reads and writes out of range
+#   racecheck   the kernels of lockstep: races in shared memory
+#
+# Programs are taken from LOCKSTEP_GPU_BIN, or built in build/gpu (LOCKSTEP_GPU_BUILD) with the LibTorch that bench/gpu.sh takes.
+# A program that is not there is left out and named. The exit status is 1 if anything failed.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit
+
+what=${1:-all}
+case $what in tests | memcheck | racecheck | all) ;; *)
+  echo "[check_gpu] it runs tests, memcheck, racecheck or all: got '$what'" >&2
+  exit 2
+  ;;
+esac
+sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
+if [[ $what != tests && -z $sanitizer ]]; then
+  echo "[check_gpu] compute-sanitizer was not found; install the CUDA toolkit and put its bin into PATH" >&2
+  exit 2
+fi
+
+programs=(lockstep_device_test lockstep_comm_test lockstep_strategy_test lockstep_conformance_test lockstep_conformance_train_test
+  lockstep_conformance_state_test lockstep_data_test lockstep_nn_test lockstep_train_test)
+bin=${LOCKSTEP_GPU_BIN:-}
+if [[ -z $bin ]]; then
+  build=${LOCKSTEP_GPU_BUILD:-build/gpu}
+  bin=$build/bin
+  [[ -f $build/build.ninja ]] || LOCKSTEP_GPU_BUILD=$build bench/gpu.sh --only all_reduce --seconds 0.1 >/dev/null || exit
+  cmake --build "$build" --parallel "$(nproc)" --target "${programs[@]}" >&2 || exit
+fi
+
+# Names of cases on GPUs: OneDeviceGPU, MirroredGPU2, GroupCudaTest and so on.
+gpu_cases='*GPU*:*Gpu*:*Cuda*:*CUDA*:*Nccl*'
+# Cases that touch every kind of kernel once: a checked kernel is 10 to 50 times as slow.
+checked_cases='*GroupCuda*:OptimizerTest*/*GPU*:TrainingTest*/*GPU*:PureTest*/*GPU*:*PeerKernel*:*FusedUpdate*:*HostCopier*'
+# Cases of kernels of lockstep itself; those of LibTorch are not ours to check.
+kernel_cases='*GroupCuda*:*PeerKernel*:*FusedUpdate*'
+
+failed=()
+missing=()
+# run NAME FILTER COMMAND...: runs a program with the cases of the filter, where it has any.
+run() {
+  local name=$1 filter=$2 log
+  shift 2
+  if [[ ! -x $bin/$name ]]; then
+    missing+=("$name")
+    return
+  fi
+  "$bin/$name" --gtest_list_tests --gtest_filter="$filter" | grep -q '^  ' || return 0
+  log=$(mktemp)
+  if timeout "${LOCKSTEP_GPU_TIMEOUT:-900}" "$@" "$bin/$name" --gtest_filter="$filter" --gtest_brief=1 >"$log" 2>&1; then
+    echo "check_gpu: passed: $* $name ($(grep -oE '[0-9]+ tests ran' "$log" | tail -n 1))"
+  else
+    failed+=("$* $name")
+    echo "check_gpu: failed: $* $name"
+    grep -E 'FAILED|Failure|=========|rror' "$log" | head -n 40
+  fi
+  rm -f "$log"
+}
+each_program() {
+  local name
+  for name in "${programs[@]}"; do run "$name" "$@"; done
+}
+
+if [[ $what == tests || $what == all ]]; then each_program "$gpu_cases" env; fi
+if [[ $what == memcheck || $what == all ]]; then
+  # Without LibTorch's cache every tensor is an allocation of its own, past whose end the tool sees a read. Graphs need the cache.
+  each_program "$checked_cases:-*Pure*:*Captur*" env PYTORCH_NO_CUDA_MEMORY_CACHING=1 "$sanitizer" --tool memcheck --error-exitcode 86
+  each_program '*Pure*GPU*:*Captur*' "$sanitizer" --tool memcheck --error-exitcode 86
+fi
+if [[ $what == racecheck || $what == all ]]; then each_program "$kernel_cases" "$sanitizer" --tool racecheck --error-exitcode 86; fi
+
+((${#missing[@]} == 0)) || echo "check_gpu: not there: $(printf '%s\n' "${missing[@]}" | sort -u | tr '\n' ' ')"
+if ((${#failed[@]})); then
+  printf 'check_gpu: failed: %s\n' "${failed[@]}" >&2
+  exit 1
+fi
+echo "check_gpu: all is well"
