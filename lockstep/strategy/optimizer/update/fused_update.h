@@ -18,16 +18,17 @@ namespace lockstep::detail {
 /// step numbers are elsewhere: in tensors on the device, so that a step that was captured in a CUDA graph is right at
 /// each replay. `give_counts` brings the step numbers to the state.
 ///
-/// Values. SGD, Adam and AdamW use LibTorch's fused functions, RMSprop and Adagrad its `_foreach` functions. SGD rounds
-/// where LibTorch's loop does, up to the order of roundings; all others differ from it by rounding: in float32 by some
-/// 1e-7 of a value after each step. Rates are float32 on the device, with float64 parameters float64. Step numbers are
-/// exact up to 2^24.
+/// Values. SGD, Adam and AdamW use LibTorch's fused functions, RMSprop and Adagrad its `_foreach` functions. All differ
+/// from LibTorch's loop by rounding only: in float32 by some 1e-7 of a change after each step; the averages of RMSprop
+/// and Adagrad are those of the loop, bit by bit, where gradients are. Rates are float32 on the device. With float64
+/// parameters they are float64 for RMSprop and Adagrad, and stay on the host for SGD and Adam. Step numbers are exact
+/// up to 2^24.
 ///
 /// Parameters that these functions do not take are updated by LibTorch's loop in the same step: sparse gradients, complex
 /// numbers, other devices, memory that several parameters have in common, strides with holes, narrow floats of RMSprop and
 /// Adagrad.
 ///
-/// Not thread-safe: one replica uses it. The optimizer object must be the same at all calls.
+/// Not thread-safe: one replica uses it. The optimizer object and its parameters must be the same at all calls.
 class LOCKSTEP_API FusedUpdate {
  public:
   /// Makes one for an optimizer of exactly one of LibTorch's classes, whose parameters are plain tensors: whole ones,
