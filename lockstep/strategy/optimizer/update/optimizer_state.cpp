@@ -31,13 +31,6 @@ Key key_of(const at::Tensor& parameter) {
   }
 }
 
-void put_state(optim::Optimizer& optimizer, const at::Tensor& parameter,
-               std::unique_ptr<optim::OptimizerParamState> state) {
-  auto& states = optimizer.state();
-  using States = std::remove_reference_t<decltype(states)>;
-  states[key_of<typename States::key_type>(parameter)] = std::move(state);
-}
-
 const optim::OptimizerParamState* kept_state(const optim::Optimizer& optimizer, const at::Tensor& parameter) {
   const auto& states = optimizer.state();
   using States = std::remove_cvref_t<decltype(states)>;
@@ -284,6 +277,20 @@ void add_optimizer_state(const optim::Optimizer& optimizer, const at::Tensor& pa
   }
 }
 
+optim::OptimizerParamState* find_optimizer_state(optim::Optimizer& optimizer, const at::Tensor& parameter) {
+  auto& states = optimizer.state();
+  using States = std::remove_reference_t<decltype(states)>;
+  const auto found = states.find(key_of<typename States::key_type>(parameter));
+  return found == states.end() ? nullptr : found->second.get();
+}
+
+void set_optimizer_state(optim::Optimizer& optimizer, const at::Tensor& parameter,
+                         std::unique_ptr<optim::OptimizerParamState> state) {
+  auto& states = optimizer.state();
+  using States = std::remove_reference_t<decltype(states)>;
+  states[key_of<typename States::key_type>(parameter)] = std::move(state);
+}
+
 void erase_optimizer_state(optim::Optimizer& optimizer, const at::Tensor& parameter) {
   auto& states = optimizer.state();
   using States = std::remove_reference_t<decltype(states)>;
@@ -317,7 +324,7 @@ void write_parameter_state(optim::Optimizer& optimizer, const at::Tensor& parame
   } else {
     made = make_serialized(prototype, group, parameter, state);
   }
-  put_state(optimizer, parameter, std::move(made));
+  set_optimizer_state(optimizer, parameter, std::move(made));
 }
 
 }  // namespace lockstep::detail

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,12 @@ namespace lockstep::detail {
 /// that its state serializes; none where it serializes nothing.
 LOCKSTEP_API void add_optimizer_state(const torch::optim::Optimizer& optimizer, const at::Tensor& parameter,
                                       const std::string& name, HeldTensors& held);
+
+/// Returns what an optimizer keeps for one parameter; null before it is made.
+torch::optim::OptimizerParamState* find_optimizer_state(torch::optim::Optimizer& optimizer, const at::Tensor& parameter);
+/// Replaces it.
+void set_optimizer_state(torch::optim::Optimizer& optimizer, const at::Tensor& parameter,
+                         std::unique_ptr<torch::optim::OptimizerParamState> state);
 
 /// Erases an optimizer's state for one parameter, which the next step makes anew.
 void erase_optimizer_state(torch::optim::Optimizer& optimizer, const at::Tensor& parameter);

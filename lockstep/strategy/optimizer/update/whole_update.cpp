@@ -1,12 +1,16 @@
 #include "lockstep/strategy/optimizer/update/whole_update.h"
 
 #include <algorithm>
+#include <typeinfo>
+#include <utility>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/strategy/optimizer/exchange/gradient_gate.h"
 #include "lockstep/strategy/optimizer/update/device_optimizer.h"
+#include "lockstep/strategy/optimizer/update/fused_update.h"
 #include "lockstep/strategy/optimizer/update/optimizer_state.h"
 #include "lockstep/strategy/strategy_impl.h"
 #include "lockstep/xla/tensor/lazy_storage.h"
@@ -18,15 +22,33 @@ class ReplicatedUpdate final : public WholeUpdate {
  public:
   explicit ReplicatedUpdate(const WholeUpdateSetup& setup) : setup_(setup) {}
 
-  void step() override {
-    prepare();
-    optimizer_->step();
-  }
+  void step() override { step_all({}); }
 
   at::Tensor step(const Closure& closure) override {
     prepare();
-    return optimizer_->step(closure);
+    if (!fused_) return optimizer_->step(closure);
+    const at::Tensor loss = [&] {
+      const c10::AutoGradMode with_graph(true);
+      return closure();
+    }();
+    step_all({});
+    return loss;
   }
+
+  bool can_skip() override {
+    prepare();
+    return fused_ != nullptr && fused_->can_skip(*optimizer_);
+  }
+
+  void step_unless(const at::Tensor& found_inf) override { step_all(found_inf); }
+
+  std::string why_not_captured() const override {
+    if (!optimizer_) return "the optimizer has not made a step";
+    if (fused_) return fused_->why_not_captured();
+    return c10::str("the optimizer's own step() may count on the host: class=", c10::demangle(typeid(*optimizer_).name()));
+  }
+
+  bool has_rates_on_device() const override { return fused_ != nullptr; }
 
   void add_state(const std::vector<std::string>& names, HeldTensors& held) const override {
     for (size_t p = 0; p < setup_.groups.size() && optimizer_; ++p) {
@@ -36,17 +58,23 @@ class ReplicatedUpdate final : public WholeUpdate {
   }
 
   void before_run() override {
+    has_counts_ = false;
+    if (fused_) {
+      take_options();
+      fused_->take_rates(*optimizer_);
+    }
     if (!optimizer_ || xla::num_losses() == losses_) return;
     losses_ = xla::num_losses();
     drop_uncomputed();
   }
 
   ParameterState state_of(size_t parameter) const override {
+    if (fused_ && !std::exchange(has_counts_, true)) fused_->give_counts(*optimizer_);
     return optimizer_ ? read_parameter_state(*optimizer_, setup_.parameters.stored[parameter]) : ParameterState();
   }
 
   void load(const std::vector<ParameterState>& states) override {
-    optimizer_.reset();
+    reset();
     if (std::all_of(states.begin(), states.end(), [](const ParameterState& state) { return state.empty(); })) return;
     prepare();
     for (size_t p = 0; p < states.size(); ++p) {
@@ -70,17 +98,38 @@ class ReplicatedUpdate final : public WholeUpdate {
     }
     if (without_state.empty()) return;
     // Some optimizers make their state when they are made.
-    if (without_state.size() == with_state) return optimizer_.reset();
+    if (without_state.size() == with_state) return reset();
     for (const at::Tensor& parameter : without_state) erase_optimizer_state(*optimizer_, parameter);
+  }
+
+  void step_all(const at::Tensor& found_inf) {
+    prepare();
+    has_counts_ = false;
+    if (fused_ && fused_->step(*optimizer_, found_inf)) return;
+    LOCKSTEP_ASSERT(!found_inf.defined() || fused_, "LibTorch's loop cannot be skipped on the device");
+    optimizer_->step();
+  }
+
+  void reset() {
+    fused_.reset();
+    optimizer_.reset();
   }
 
   /// Makes the optimizer anew where more parameters have become replicated; takes over the options that hold now.
   void prepare() {
     const size_t num_replicated = setup_.methods.count(UpdateMethod::Replicated);
     if (!optimizer_ || num_replicated != num_replicated_) {
+      reset();
       optimizer_ = make_optimizer();
       num_replicated_ = num_replicated;
+      const std::vector<at::Tensor>& stored = setup_.parameters.stored;
+      const auto is_cuda = [](const at::Tensor& parameter) { return parameter.is_cuda(); };
+      if (std::any_of(stored.begin(), stored.end(), is_cuda)) fused_ = FusedUpdate::make(*optimizer_);
     }
+    take_options();
+  }
+
+  void take_options() {
     const auto& groups = setup_.prototype.groups();
     for (size_t g = 0; g < groups.size(); ++g) optimizer_->param_groups()[g].set_options(groups[g].options().clone());
   }
@@ -96,6 +145,10 @@ class ReplicatedUpdate final : public WholeUpdate {
 
   const WholeUpdateSetup setup_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  /// For parameters on GPUs; null where it does not know the optimizer.
+  std::unique_ptr<FusedUpdate> fused_;
+  /// Whether the optimizer's state has the step numbers since the last step.
+  mutable bool has_counts_ = false;
   size_t num_replicated_ = 0;
   /// `xla::num_losses` when lost state was last looked for.
   uint64_t losses_ = 0;
@@ -180,6 +233,9 @@ class CentralUpdate final : public WholeUpdate {
     return first_loss;
   }
 
+  std::string why_not_captured() const override {
+    return "parameters are stored once for all replicas, which wait for their update";
+  }
   bool is_compiled() const override { return of_stored_->is_compiled(); }
   void before_run() override { of_stored_->before_run(); }
   ParameterState state_of(size_t parameter) const override { return of_stored_->state_of(parameter); }
@@ -213,6 +269,10 @@ class CentralUpdate final : public WholeUpdate {
 };
 
 }  // namespace
+
+void WholeUpdate::step_unless(const at::Tensor& /*found_inf*/) {
+  LOCKSTEP_ASSERT(false, "an update that cannot be skipped on the device");
+}
 
 std::unique_ptr<WholeUpdate> make_whole_update(const WholeUpdateSetup& setup) {
   std::unique_ptr<WholeUpdate> update;

@@ -17,7 +17,7 @@ namespace lockstep::detail {
 class StrategyImpl;
 
 /// One replica's part. There are three implementations:
-///   - replicated: LibTorch's optimizer updates the replica's own copy;
+///   - replicated: LibTorch's optimizer updates the replica's own copy, on GPUs in few kernels (FusedUpdate);
 ///   - on the device: DeviceOptimizer does, for devices whose steps are compiled;
 ///   - central: what is stored once is updated by the first replica, while the others wait.
 class WholeUpdate {
@@ -34,6 +34,18 @@ class WholeUpdate {
   /// For optimizers that evaluate the loss several times: `closure` sums loss and gradients over all replicas. Returns
   /// what it returned first.
   virtual at::Tensor step(const Closure& closure) = 0;
+
+  /// Whether `step_unless` can be called with the gradients that there are.
+  virtual bool can_skip() { return false; }
+  /// What `step` does; nothing where `found_inf`, a float on the device of the parameters, is 1. It is not read on the
+  /// host.
+  virtual void step_unless(const at::Tensor& found_inf);
+
+  /// Why a step like the last one must not be captured in a CUDA graph; empty if it may. What a captured step depends on
+  /// is in tensors on the device then: the learning rates, which `before_run` sends, and the numbers of steps.
+  virtual std::string why_not_captured() const { return ""; }
+  /// Whether learning rates are no constants of a captured step.
+  virtual bool has_rates_on_device() const { return false; }
 
   /// Whether steps are compiled, so that values of tensors must not be read on the host.
   virtual bool is_compiled() const { return false; }
