@@ -12,8 +12,8 @@
 /// Internal: which reductions of a group are made by one kernel (cuda/one_pass_reduction.h), and of what.
 namespace lockstep::comm {
 
-/// Whether tensors of these dtypes on GPUs may be reduced by one kernel. It is the same on all ranks; what their devices
-/// can do is known between arrive and depart.
+/// Whether tensors of these dtypes on GPUs may be reduced by one kernel. It is the same on all ranks; what their
+/// devices can do is known between arrive and depart.
 bool has_one_pass(at::TensorList tensors, ReduceOp op, size_t num_ranks);
 
 /// Whether the devices of all ranks can do it, and those of each rank are one.

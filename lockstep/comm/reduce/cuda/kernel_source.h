@@ -14,8 +14,8 @@ namespace lockstep::comm {
 inline constexpr size_t kArgumentWords = 500;
 /// Number of pieces, number of outputs, elements that a block reduces.
 inline constexpr size_t kHeaderWords = 3;
-/// Of each piece: number of elements; its first block, and whether its addresses are multiples of 16. Then the addresses
-/// of inputs and outputs follow.
+/// Of each piece: number of elements; its first block, and whether its addresses are multiples of 16. Then the
+/// addresses of inputs and outputs follow.
 inline constexpr size_t kPieceWords = 2;
 inline constexpr int kThreadsPerBlock = 256;
 inline constexpr int64_t kVectorBytes = 16;

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <dlfcn.h>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <nvrtc.h>
 #include <string>
 #include <tuple>
 
@@ -12,8 +14,6 @@
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/cuda/PeerToPeerAccess.h>
 #include <cuda.h>
-#include <dlfcn.h>
-#include <nvrtc.h>
 
 #include "lockstep/base/dtype_name.h"
 #include "lockstep/base/error.h"
@@ -118,8 +118,7 @@ std::vector<char> compile(const std::string& source, c10::DeviceIndex device) {
                   "nvrtcCreateProgram");
   const auto destroy = [&](nvrtcProgram* made) { functions.destroy_program(made); };
   const std::unique_ptr<nvrtcProgram, decltype(destroy)> owner(&program, destroy);
-  const std::string architecture =
-      c10::str("--gpu-architecture=sm_", properties->major, properties->minor);
+  const std::string architecture = c10::str("--gpu-architecture=sm_", properties->major, properties->minor);
   const std::array<const char*, 3> options{architecture.c_str(), "--std=c++17", "--fmad=false"};
   const nvrtcResult result = functions.compile_program(program, static_cast<int>(options.size()), options.data());
   LOCKSTEP_CHECK_IMPLEMENTED(result == NVRTC_SUCCESS, "[reduce] a kernel could not be compiled: ", architecture, ", ",
@@ -218,8 +217,8 @@ class Launcher {
     uint64_t addresses = 0;
     *word++ = static_cast<uint64_t>(piece.count);
     uint64_t& first_block = *word++;
-    for (const void* input : piece.inputs) addresses |= *word++ = reinterpret_cast<uint64_t>(input);
-    for (const void* output : piece.outputs) addresses |= *word++ = reinterpret_cast<uint64_t>(output);
+    for (const void* input : piece.inputs) addresses |= * word++ = reinterpret_cast<uint64_t>(input);
+    for (const void* output : piece.outputs) addresses |= * word++ = reinterpret_cast<uint64_t>(output);
     first_block = num_blocks_ << 1 | (addresses % kVectorBytes == 0 ? 1 : 0);
     num_blocks_ += static_cast<uint64_t>((piece.count * width_ + bytes_per_block_ - 1) / bytes_per_block_);
     ++num_pieces_;
