@@ -6,8 +6,10 @@
 #include <ATen/ops/cat.h>
 
 #include "lockstep/comm/reduce/device_reduce.h"
+#include "lockstep/comm/reduce/one_pass.h"
 #include "lockstep/comm/reduce/reduce_kernel.h"
 #include "lockstep/comm/rendezvous.h"
+#include "lockstep/comm/stream_order.h"
 
 namespace lockstep::comm {
 namespace {
@@ -36,28 +38,38 @@ void reduce_part(std::span<const FlatTensors* const> flats, std::span<const Flat
 /// Ranks are threads of one process: each publishes pointers to its tensors.
 class LocalGroup final : public ExchangeGroup {
  public:
-  LocalGroup(std::shared_ptr<Rendezvous> rendezvous, int rank) : rendezvous_(std::move(rendezvous)), rank_(rank) {}
+  using Events = std::shared_ptr<std::vector<RankEvents>>;
+
+  LocalGroup(std::shared_ptr<Rendezvous> rendezvous, Events events, int rank)
+      : rendezvous_(std::move(rendezvous)), events_(std::move(events)), rank_(rank) {}
 
   int rank() const override { return rank_; }
   int size() const override { return rendezvous_->size(); }
   const std::string& name() const override { return rendezvous_->name(); }
 
  protected:
+  bool orders_streams() const override { return true; }
+
   void run_collective(const CollectiveCall& call, const FlatTensors* flat, const CommunicationOptions& options,
                       c10::function_ref<void(const PublishedCalls&)> work) override {
     CollectiveCall mine = call;
     mine.payload = const_cast<FlatTensors*>(flat);
-    CollectiveScope scope(*rendezvous_, rank_, mine, options.timeout());
-    c10::SmallVector<const FlatTensors*, 16> flats;
-    if (flat != nullptr) {
-      for (const CollectiveCall* other : scope.calls())
-        flats.push_back(static_cast<const FlatTensors*>(other->payload));
+    StreamOrder order(*events_, rank_, mine);
+    {
+      CollectiveScope scope(*rendezvous_, rank_, mine, options.timeout());
+      c10::SmallVector<const FlatTensors*, 16> flats;
+      if (flat != nullptr) {
+        for (const CollectiveCall* other : scope.calls())
+          flats.push_back(static_cast<const FlatTensors*>(other->payload));
+      }
+      scope.run([&] { order.run([&] { work({scope.calls(), {flats.data(), flats.size()}}); }); });
     }
-    scope.run([&] { work({scope.calls(), {flats.data(), flats.size()}}); });
+    order.end();
   }
 
  private:
   std::shared_ptr<Rendezvous> rendezvous_;
+  Events events_;
   int rank_;
 };
 
@@ -89,7 +101,7 @@ void ExchangeGroup::do_reduce(at::TensorList inputs, at::TensorList outputs, Red
 void ExchangeGroup::do_broadcast(at::TensorList inputs, at::TensorList outputs, int root,
                                  const CommunicationOptions& options) {
   const at::NoGradGuard no_grad;
-  synchronize(inputs);
+  wait_for_device(inputs);
   const CollectiveCall call{
       .operation = "broadcast", .inputs = inputs, .outputs = outputs, .root = root, .only_root_is_read = true};
   run_collective(call, nullptr, options, [&](const PublishedCalls& all) {
@@ -97,7 +109,7 @@ void ExchangeGroup::do_broadcast(at::TensorList inputs, at::TensorList outputs, 
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (!outputs[i].is_same(source[i])) outputs[i].copy_(source[i]);
     }
-    synchronize(outputs);
+    wait_for_device(outputs);
   });
 }
 
@@ -124,7 +136,8 @@ std::vector<at::Tensor> ExchangeGroup::do_gather(at::TensorList inputs, int64_t 
 void ExchangeGroup::do_reduce_scatter(const at::Tensor& input, const at::Tensor& output, ReduceOp op,
                                       const CommunicationOptions& options) {
   const auto share = row_share(input.size(0), rank(), size());
-  const CollectiveCall call{.operation = "reduce_scatter", .inputs = at::TensorList(&input, 1), .reduce_op = op};
+  CollectiveCall call{.operation = "reduce_scatter", .inputs = at::TensorList(&input, 1), .reduce_op = op};
+  if (may_reduce_in_one_pass(call.inputs, op)) return scatter_in_one_pass(call, output, share, options);
   if (!input.is_cpu()) {
     const at::NoGradGuard no_grad;
     const auto whole = exchange(call, options, [&](std::span<const CollectiveCall* const> calls, size_t i) {
@@ -156,7 +169,7 @@ std::vector<at::Tensor> ExchangeGroup::do_all_to_all(at::TensorList inputs, cons
       begin += rows;
     }
   }
-  synchronize(inputs);
+  wait_for_device(inputs);
   const CollectiveCall call{
       .operation = "all_to_all", .inputs = parts, .free_dimension = 0, .readers = members, .divided = inputs};
   std::vector<at::Tensor> results;
@@ -170,7 +183,7 @@ std::vector<at::Tensor> ExchangeGroup::do_all_to_all(at::TensorList inputs, cons
       }
       results.push_back(at::cat(own));
     }
-    synchronize(inputs);
+    wait_for_device(inputs);
   });
   return results;
 }
@@ -206,6 +219,7 @@ void ExchangeGroup::reduce_through_cpu(const CollectiveCall& call, const Communi
 
 void ExchangeGroup::reduce_on_devices(const CollectiveCall& call, const CommunicationOptions& options) {
   const at::NoGradGuard no_grad;
+  if (may_reduce_in_one_pass(call.inputs, call.reduce_op)) return reduce_in_one_pass(call, options);
   const auto results = exchange(call, options, [&](std::span<const CollectiveCall* const> calls, size_t i) {
     return call.outputs.empty() ? at::Tensor() : reduce_on_device(calls, i, call.reduce_op, call.outputs[i].device());
   });
@@ -221,25 +235,71 @@ void ExchangeGroup::reduce_on_cpu(const CollectiveCall& call, const FlatTensors&
   });
 }
 
-/// Makes one new tensor for each input from the inputs of all ranks. Device work is complete before any rank returns.
+void ExchangeGroup::wait_for_device(at::TensorList tensors) const {
+  if (!orders_streams()) synchronize(tensors);
+}
+
+bool ExchangeGroup::may_reduce_in_one_pass(at::TensorList inputs, ReduceOp op) const {
+  return orders_streams() && has_one_pass(inputs, op, static_cast<size_t>(size()));
+}
+
+/// Ranks decide alike whether their devices can do it: they see the same calls.
+void ExchangeGroup::reduce_in_one_pass(const CollectiveCall& call, const CommunicationOptions& options) {
+  const FlatTensors flat(call.inputs, call.outputs);
+  std::vector<at::Tensor> copies;
+  bool in_one_pass = false;
+  run_collective(call, &flat, options, [&](const PublishedCalls& all) {
+    in_one_pass = can_reduce_in_one_pass(all.calls, call.reduce_op);
+    if (in_one_pass) {
+      const auto targets = call.root < 0 ? all.flats : all.flats.subspan(static_cast<size_t>(call.root), 1);
+      return reduce_part_in_one_pass(call.inputs[0].device(), all.flats, targets, call.reduce_op,
+                                     part_begin(flat.bytes(), rank(), size()),
+                                     part_begin(flat.bytes(), rank() + 1, size()));
+    }
+    for (size_t i = 0; i < call.outputs.size(); ++i) {
+      copies.push_back(reduce_on_device(all.calls, i, call.reduce_op, call.outputs[i].device()));
+    }
+  });
+  if (in_one_pass) flat.deliver();
+  for (size_t i = 0; i < copies.size(); ++i) call.outputs[i].copy_(copies[i]);
+}
+
+void ExchangeGroup::scatter_in_one_pass(const CollectiveCall& call, const at::Tensor& output, RowShare share,
+                                        const CommunicationOptions& options) {
+  const at::NoGradGuard no_grad;
+  const FlatTensors flat(call.inputs, {});
+  at::Tensor whole;
+  run_collective(call, &flat, options, [&](const PublishedCalls& all) {
+    if (!can_reduce_in_one_pass(all.calls, call.reduce_op)) {
+      whole = reduce_on_device(all.calls, 0, call.reduce_op, output.device());
+    } else if (output.numel() > 0) {
+      reduce_share_in_one_pass(all.flats, call.reduce_op, share.begin * (output.numel() / share.count), output);
+    }
+  });
+  if (whole.defined()) output.copy_(whole.narrow(0, share.begin, share.count));
+}
+
+/// Makes one new tensor for each input from the inputs of all ranks. Where streams are not ordered, device work is
+/// complete before any rank returns.
 template <typename Make>
 std::vector<at::Tensor> ExchangeGroup::exchange(const CollectiveCall& call, const CommunicationOptions& options,
                                                 Make make) {
   const at::NoGradGuard no_grad;
-  synchronize(call.inputs);
+  wait_for_device(call.inputs);
   std::vector<at::Tensor> results;
   results.reserve(call.inputs.size());
   run_collective(call, nullptr, options, [&](const PublishedCalls& all) {
     for (size_t i = 0; i < call.inputs.size(); ++i) results.push_back(make(all.calls, i));
-    synchronize(call.inputs);
+    wait_for_device(call.inputs);
   });
   return results;
 }
 
 std::vector<Group> make_local_groups(const std::shared_ptr<Rendezvous>& rendezvous) {
   std::vector<Group> groups;
+  const auto events = std::make_shared<std::vector<RankEvents>>(static_cast<size_t>(rendezvous->size()));
   for (int rank = 0; rank < rendezvous->size(); ++rank) {
-    groups.emplace_back(std::make_shared<LocalGroup>(rendezvous, rank));
+    groups.emplace_back(std::make_shared<LocalGroup>(rendezvous, events, rank));
   }
   return groups;
 }

@@ -57,6 +57,9 @@ class ExchangeGroup : public GroupImpl {
 
   /// Whether ranks may write where the flat tensors of others say. Where they may not, `run_collective` gets none.
   virtual bool ranks_share_memory() const { return true; }
+  /// Whether ranks may also read and write tensors of others that are not on the CPU: `run_collective` then orders the
+  /// streams of the ranks by events. Otherwise a rank waits for its device before and after it.
+  virtual bool orders_streams() const { return false; }
   /// Calls `work` when all ranks have arrived with an equal call, and returns when all ranks have done their work.
   /// While it runs, a rank may read what any rank's call and flat tensors refer to, and write where the rule of the
   /// collective says.
@@ -71,6 +74,11 @@ class ExchangeGroup : public GroupImpl {
 
  private:
   void reduce(const CollectiveCall& call, const CommunicationOptions& options);
+  void wait_for_device(at::TensorList tensors) const;
+  bool may_reduce_in_one_pass(at::TensorList inputs, ReduceOp op) const;
+  void reduce_in_one_pass(const CollectiveCall& call, const CommunicationOptions& options);
+  void scatter_in_one_pass(const CollectiveCall& call, const at::Tensor& output, RowShare share,
+                           const CommunicationOptions& options);
   template <typename Make>
   std::vector<at::Tensor> exchange(const CollectiveCall& call, const CommunicationOptions& options, Make make);
 };
@@ -85,7 +93,9 @@ int64_t part_begin(int64_t bytes, int rank, int size);
 /// Makes one group handle for each rank of `rendezvous`; ranks are threads of this process.
 ///
 /// Nothing is copied on the way: ranks publish pointers to their tensors, each reduces its own part over all of them
-/// and writes it to all. Tensors may live on the CPU or on CUDA devices.
+/// and writes it to all. Tensors may live on the CPU or on CUDA devices. Those of GPUs are reduced by one kernel where
+/// each GPU can read and write the memory of the others, else by LibTorch's operators on copies. Work is queued on the
+/// current stream of each rank and ordered by events; the host does not wait for a device.
 LOCKSTEP_API std::vector<Group> make_local_groups(const std::shared_ptr<Rendezvous>& rendezvous);
 
 }  // namespace lockstep::comm

@@ -50,6 +50,7 @@ class GroupWithin final : public ExchangeGroup {
 
  protected:
   bool ranks_share_memory() const override { return whole_->ranks_share_memory(); }
+  bool orders_streams() const override { return whole_->orders_streams(); }
   void run_collective(const CollectiveCall& call, const FlatTensors* flat, const CommunicationOptions& options,
                       c10::function_ref<void(const PublishedCalls&)> work) override;
   void reduce_on_cpu(const CollectiveCall& call, const FlatTensors& flat, const CommunicationOptions& options) override;

@@ -127,6 +127,7 @@ StrategyImpl::StrategyImpl(std::vector<LogicalDevice> devices, std::shared_ptr<W
   if (workers_) worker_groups_ = workers_->make_groups("workers", 1);
   if (workers_ && !workers_->shares_memory())
     gradient_groups_ = workers_->make_groups("gradients", num_local_replicas());
+  if (!workers_) local_gradients_ = make_local_gradient_groups(torch_devices(devices_), wrap_group_);
   team_ = std::make_unique<Team>(*this, 0, nullptr);
   if (!workers_) return;
   const auto watch = [&](const comm::WorkerGroups& groups, comm::GroupUse use, const comm::WatchedRuns* runs) {
@@ -319,6 +320,7 @@ void StrategyImpl::start_replicas(Team& team, int depth, c10::function_ref<void(
           gradient_groups_->begin_run(run);
           gradients_left_ = false;
         }
+        if (local_gradients_) local_gradients_->begin_run(depth);
         when_ready();
       },
       [&](int replica, std::exception_ptr error) {
@@ -330,6 +332,7 @@ void StrategyImpl::start_replicas(Team& team, int depth, c10::function_ref<void(
           gradient_groups_->leave(replica, nullptr);
           gradients_left_ = true;
         }
+        if (local_gradients_) local_gradients_->leave(replica, depth, error);
         team.rendezvous->leave(replica, error);
       });
 }

@@ -21,6 +21,7 @@
 #include "lockstep/comm/worker_groups.h"
 #include "lockstep/device/logical_devices.h"
 #include "lockstep/device/replica_threads.h"
+#include "lockstep/strategy/local_gradient_groups.h"
 #include "lockstep/strategy/replay/step_replay.h"
 
 namespace lockstep {
@@ -155,8 +156,12 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   /// Waits until no other thread uses the group. It has one rank of each worker. Only with several workers.
   LockedGroup worker_group() const;
   /// The group of all replicas that reduces gradients while replicas compute. Only with several workers that do not
-  /// share memory.
-  const comm::Group& gradient_group(int replica) const { return gradient_groups_->local()[replica]; }
+  /// share memory, and where `has_local_gradient_groups` says so.
+  const comm::Group& gradient_group(int replica) const {
+    return local_gradients_ ? local_gradients_->group(replica) : gradient_groups_->local()[replica];
+  }
+  /// Whether this process has all replicas, which are several and on GPUs.
+  bool has_local_gradient_groups() const { return local_gradients_ != nullptr; }
   /// For as long as it lives, a replica waits for the thread that sends its gradients. Only with several workers.
   comm::WatchedRuns::GradientWait wait_for_gradients(int replica) const {
     return {current_team().watched.get(), replica};
@@ -218,7 +223,7 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
  protected:
   /// Takes a group whose ranks are threads of this process, with their rendezvous, and returns the group that a replica
   /// calls.
-  using WrapGroup = std::function<comm::Group(const comm::Group&, const std::shared_ptr<comm::Rendezvous>&)>;
+  using WrapGroup = detail::WrapGroup;
 
   explicit StrategyImpl(std::vector<LogicalDevice> devices, std::shared_ptr<Workers> workers = nullptr,
                         WrapGroup wrap_group = nullptr);
@@ -260,6 +265,7 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   std::shared_ptr<comm::WorkerGroups> worker_groups_;
   mutable std::mutex worker_group_mutex_;
   std::shared_ptr<comm::WorkerGroups> gradient_groups_;
+  std::unique_ptr<LocalGradientGroups> local_gradients_;
   std::unique_ptr<Team> team_;
   std::vector<std::shared_ptr<void>> watches_;
   std::atomic<uint64_t> num_optimizers_{0};

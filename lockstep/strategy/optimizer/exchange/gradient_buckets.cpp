@@ -1,10 +1,12 @@
 #include "lockstep/strategy/optimizer/exchange/gradient_buckets.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -27,15 +29,19 @@ struct GradientBuckets::State {
   struct Bucket {
     std::vector<size_t> parameters;
     size_t missing = 0;
-    /// Happens when the device has computed the gradients; none on a CPU.
-    std::optional<c10::Event> computed;
+    /// The streams that compute the gradients, and what happens when they have; none on a CPU.
+    std::vector<c10::Stream> streams;
+    std::vector<c10::Event> computed;
   };
 
   static constexpr size_t kNone = ~size_t{0};
 
   std::vector<at::Tensor> parameters;
+  const BucketOptions options;
   Send send_gradients;
   std::vector<Bucket> buckets;
+  /// Where buckets are prepared by the thread that computes them: what their own stream has queued so far.
+  std::optional<c10::Event> queued;
   /// The bucket of each parameter, or kNone.
   std::vector<size_t> bucket_of;
   std::vector<char> filled_by_backward;
@@ -61,18 +67,28 @@ struct GradientBuckets::State {
   trace::BackgroundWaits waits;
   std::thread thread;
 
-  State(std::vector<at::Tensor> given, Send send) : parameters(std::move(given)), send_gradients(std::move(send)) {}
+  State(std::vector<at::Tensor> given, BucketOptions how, Send send)
+      : parameters(std::move(given)), options(std::move(how)), send_gradients(std::move(send)) {}
 
-  void fill_buckets(const std::vector<char>& taken, int64_t bytes_per_bucket);
+  std::vector<size_t> order(const std::vector<char>& taken) const;
+  void fill_buckets(const std::vector<char>& taken);
+  bool is_on_device() const { return !parameters.empty() && !parameters[0].is_cpu(); }
+  /// Whether nobody waits for the device on the host.
+  bool only_queues() const { return options.prepare != nullptr; }
   void gradient_is_ready(size_t parameter, const std::vector<at::Tensor>& received);
   void send_full_buckets();
   void send(size_t count);
+  void note_stream(Bucket& bucket) const;
+  void record(Bucket& bucket) const;
   void serve();
+  void serve_on_own_stream();
   uint64_t bytes_of(const Bucket& bucket) const;
   void complete(const Bucket& bucket);
   void send_now(Bucket& bucket);
+  void queue_now(Bucket& bucket);
   void take_turn();
   void wait();
+  void follow_queued() const;
 };
 
 namespace {
@@ -100,14 +116,28 @@ class GradientHook final : public torch::autograd::FunctionPostHook {
 
 }  // namespace
 
-void GradientBuckets::State::fill_buckets(const std::vector<char>& taken, int64_t bytes_per_bucket) {
+std::vector<size_t> GradientBuckets::State::order(const std::vector<char>& taken) const {
+  std::vector<size_t> ordered;
+  std::vector<char> left = taken;
+  const auto take = [&](size_t p) {
+    if (std::exchange(left[p], char(0)) != 0) ordered.push_back(p);
+  };
+  for (const size_t p : options.order) take(p);
+  for (size_t p = left.size(); p-- > 0;) take(p);
+  return ordered;
+}
+
+void GradientBuckets::State::fill_buckets(const std::vector<char>& taken) {
   bucket_of.assign(parameters.size(), kNone);
   filled_by_backward.assign(parameters.size(), 0);
+  const int64_t limit = options.bytes_per_bucket > 0 ? options.bytes_per_bucket : kBytesPerBucket;
+  const int64_t limit_of_first = options.bytes_of_first > 0 ? std::min(options.bytes_of_first, limit) : limit;
+  const bool mixes_dtypes = !options.order.empty();
   int64_t bytes = 0;
   at::ScalarType dtype = at::ScalarType::Undefined;
-  for (size_t p = parameters.size(); p-- > 0;) {
-    if (taken[p] == 0) continue;
-    if (buckets.empty() || bytes >= bytes_per_bucket || parameters[p].scalar_type() != dtype) {
+  for (const size_t p : order(taken)) {
+    const bool is_full = bytes >= (buckets.size() == 1 ? limit_of_first : limit);
+    if (buckets.empty() || is_full || (!mixes_dtypes && parameters[p].scalar_type() != dtype)) {
       buckets.emplace_back();
       bytes = 0;
       dtype = parameters[p].scalar_type();
@@ -125,7 +155,9 @@ void GradientBuckets::State::gradient_is_ready(size_t parameter, const std::vect
                              "; call loss.backward() and step() in place of minimize()");
   filled_by_backward[parameter] = 1;
   separate_from_graph(parameters[parameter].mutable_grad(), received);
-  --buckets[bucket_of[parameter]].missing;
+  Bucket& bucket = buckets[bucket_of[parameter]];
+  if (is_on_device()) note_stream(bucket);
+  --bucket.missing;
   send_full_buckets();
 }
 
@@ -135,17 +167,49 @@ void GradientBuckets::State::send_full_buckets() {
   if (full > next) send(full);
 }
 
-void GradientBuckets::State::send(size_t count) {
+/// LibTorch may write gradients of one pass on several streams.
+void GradientBuckets::State::note_stream(Bucket& bucket) const {
   const c10::Device device = parameters[0].device();
+  const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  if (std::find(bucket.streams.begin(), bucket.streams.end(), stream) == bucket.streams.end()) {
+    bucket.streams.push_back(stream);
+  }
+}
+
+void GradientBuckets::State::record(Bucket& bucket) const {
+  for (size_t i = 0; i < bucket.streams.size(); ++i) {
+    if (i == bucket.computed.size()) bucket.computed.emplace_back(bucket.streams[i].device_type());
+    bucket.computed[i].record(bucket.streams[i]);
+  }
+}
+
+void GradientBuckets::State::send(size_t count) {
+  const at::NoGradGuard no_grad;
   for (; next < count; ++next) {
-    if (device.is_cpu()) continue;
-    auto& computed = buckets[next].computed;
-    computed.emplace(device.type());
-    computed->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+    if (!is_on_device() && !only_queues()) continue;
+    Bucket& bucket = buckets[next];
+    if (only_queues()) {
+      complete(bucket);
+      options.prepare(bucket.parameters);
+    }
+    if (!is_on_device()) continue;
+    note_stream(bucket);
+    record(bucket);
   }
   const std::lock_guard lock(mutex);
   asked = count;
   changed.notify_all();
+}
+
+/// Memory of the gradients is not marked as used by this stream: it is freed, and used again, in the order of the
+/// computing stream, which waits for this one in `finish`.
+void GradientBuckets::State::serve_on_own_stream() {
+  if (!only_queues() || !is_on_device()) return serve();
+  const c10::Device device = parameters[0].device();
+  const c10::impl::VirtualGuardImpl runtime(device.type());
+  runtime.setDevice(device);
+  runtime.exchangeStream(runtime.getStreamFromGlobalPool(device, /*isHighPriority=*/true));
+  serve();
 }
 
 void GradientBuckets::State::serve() {
@@ -196,17 +260,32 @@ void GradientBuckets::State::complete(const Bucket& bucket) {
 
 void GradientBuckets::State::send_now(Bucket& bucket) {
   const trace::Span span(trace::Phase::Communication, "bucket", trace::is_on() ? bytes_of(bucket) : 0);
-  if (!bucket.computed) {
+  if (only_queues()) return queue_now(bucket);
+  if (!is_on_device()) {
     complete(bucket);
     return send_gradients(bucket.parameters);
   }
-  const c10::Device device = parameters[bucket.parameters[0]].device();
-  const c10::impl::VirtualGuardImpl runtime(device.type());
-  const c10::Stream stream = runtime.getStream(device);
-  bucket.computed->block(stream);
+  const c10::Device device = parameters[0].device();
+  const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  for (size_t i = 0; i < bucket.streams.size(); ++i) bucket.computed[i].block(stream);
   complete(bucket);
   send_gradients(bucket.parameters);
   stream.synchronize();
+}
+
+void GradientBuckets::State::queue_now(Bucket& bucket) {
+  if (!is_on_device()) return send_gradients(bucket.parameters);
+  const c10::Device device = parameters[0].device();
+  const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  for (size_t i = 0; i < bucket.streams.size(); ++i) bucket.computed[i].block(stream);
+  if (!queued) queued.emplace(device.type());
+  try {
+    send_gradients(bucket.parameters);
+  } catch (...) {
+    queued->record(stream);  // others may use the memory of gradients already
+    throw;
+  }
+  queued->record(stream);
 }
 
 void GradientBuckets::State::take_turn() {
@@ -219,20 +298,29 @@ void GradientBuckets::State::wait() {
   const trace::BackgroundSpan span(waits, "wait for buckets");
   std::unique_lock lock(mutex);
   changed.wait(lock, [&] { return failure || done == asked; });
+  lock.unlock();
+  follow_queued();
   if (failure) std::rethrow_exception(failure);
 }
 
+/// The thread of the buckets has queued all that it was asked for, or has failed.
+void GradientBuckets::State::follow_queued() const {
+  if (!queued || !queued->was_marked_for_recording()) return;
+  const c10::Device device = parameters[0].device();
+  queued->block(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+}
+
 GradientBuckets::GradientBuckets(std::vector<at::Tensor> parameters, const std::vector<char>& taken,
-                                 int64_t bytes_per_bucket, Send send)
-    : state_(std::make_shared<State>(std::move(parameters), std::move(send))) {
-  state_->fill_buckets(taken, bytes_per_bucket);
+                                 BucketOptions options, Send send)
+    : state_(std::make_shared<State>(std::move(parameters), std::move(options), std::move(send))) {
+  state_->fill_buckets(taken);
   for (size_t p = 0; p < state_->parameters.size(); ++p) {
     if (!holds(p)) continue;
     auto accumulator = torch::autograd::impl::grad_accumulator(state_->parameters[p]);
     accumulator->add_post_hook(std::make_unique<GradientHook>(state_, p));
     state_->accumulators.push_back(std::move(accumulator));
   }
-  state_->thread = std::thread([state = state_.get()] { state->serve(); });
+  state_->thread = std::thread([state = state_.get()] { state->serve_on_own_stream(); });
 }
 
 GradientBuckets::~GradientBuckets() {
@@ -250,7 +338,10 @@ bool GradientBuckets::is_begun() const { return state_->begun; }
 const std::vector<size_t>& GradientBuckets::filled_with_zeros() const { return state_->filled_with_zeros; }
 
 void GradientBuckets::begin(GradientBuckets* after) {
-  for (auto& bucket : state_->buckets) bucket.missing = bucket.parameters.size();
+  for (auto& bucket : state_->buckets) {
+    bucket.missing = bucket.parameters.size();
+    bucket.streams.clear();
+  }
   std::fill(state_->filled_by_backward.begin(), state_->filled_by_backward.end(), 0);
   state_->filled_with_zeros.clear();
   state_->next = 0;
@@ -261,6 +352,7 @@ void GradientBuckets::begin(GradientBuckets* after) {
   state_->asked = 0;
   state_->done = 0;
   state_->failure = nullptr;
+  state_->queued.reset();
   state_->begun = true;
   state_->next_turn.reset();
   state_->has_turn = after == nullptr || after->num_buckets() == 0;
@@ -281,17 +373,24 @@ void GradientBuckets::abandon() {
   std::unique_lock lock(state_->mutex);
   if (!state_->has_turn) state_->asked = state_->done;
   state_->changed.wait(lock, [&] { return state_->failure || state_->done == state_->asked; });
+  lock.unlock();
+  state_->follow_queued();
 }
 
 std::unique_ptr<GradientBuckets> make_buckets(const std::vector<at::Tensor>& parameters,
                                               const std::vector<char>& present, GradientBuckets::Send send,
                                               int64_t bytes_per_bucket) {
+  return make_buckets(parameters, present, std::move(send), BucketOptions{.bytes_per_bucket = bytes_per_bucket});
+}
+
+std::unique_ptr<GradientBuckets> make_buckets(const std::vector<at::Tensor>& parameters,
+                                              const std::vector<char>& present, GradientBuckets::Send send,
+                                              BucketOptions options) {
   std::vector<char> taken(present.size(), 0);
   for (size_t p = 0; p < present.size(); ++p) {
     taken[p] = present[p] == kDense && parameters[p].requires_grad() && parameters[p].is_leaf() ? 1 : 0;
   }
-  const int64_t bytes = bytes_per_bucket > 0 ? bytes_per_bucket : kBytesPerBucket;
-  return std::make_unique<GradientBuckets>(parameters, taken, bytes, std::move(send));
+  return std::make_unique<GradientBuckets>(parameters, taken, std::move(options), std::move(send));
 }
 
 }  // namespace lockstep::detail

@@ -12,9 +12,25 @@
 /// Internal: gradients that are sent while backward still computes others.
 namespace lockstep::detail {
 
+/// How gradients are divided into buckets, and on which thread a bucket is completed.
+struct BucketOptions {
+  /// A bucket is closed as soon as it has this many bytes; 0 means 4 MiB. The first one may be smaller, so that it is
+  /// sent early; 0 means that it is not.
+  int64_t bytes_per_bucket = 0;
+  int64_t bytes_of_first = 0;
+  /// The parameters in the order in which they are put into buckets. Those that are not in it follow, from the last to
+  /// the first.
+  std::vector<size_t> order = {};
+  /// Where it is given, nobody waits for a device on the host. It is called with a full bucket on the thread that
+  /// computes gradients. `send` is then called with a stream of the buckets as the current one, which waits for the
+  /// gradients of the bucket, and only queues work there. The caller's stream waits for that work in `finish`.
+  std::function<void(const std::vector<size_t>& parameters)> prepare = nullptr;
+};
+
 /// The gradients of one replica, in buckets that are sent as soon as backward has filled them.
 ///
-/// Buckets hold parameters from the last to the first, which is about the order in which backward reaches them. A
+/// Unless an order is given, buckets hold parameters from the last to the first, which is about the order in which
+/// backward reaches them; a bucket then has one dtype. A
 /// thread of their own sends them one after the other, in the same order on every replica. A bucket that this replica
 /// cannot fill, because one of its parameters took no part in the loss, is sent by `finish`, with zeros for what is
 /// missing.
@@ -25,8 +41,11 @@ class LOCKSTEP_API GradientBuckets {
   using Send = std::function<void(const std::vector<size_t>& parameters)>;
 
   /// `parameters` are those of one replica; the ones with a zero in `taken` are in no bucket.
+  GradientBuckets(std::vector<at::Tensor> parameters, const std::vector<char>& taken, BucketOptions options, Send send);
   GradientBuckets(std::vector<at::Tensor> parameters, const std::vector<char>& taken, int64_t bytes_per_bucket,
-                  Send send);
+                  Send send)
+      : GradientBuckets(std::move(parameters), taken, BucketOptions{.bytes_per_bucket = bytes_per_bucket},
+                        std::move(send)) {}
   ~GradientBuckets();
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;
@@ -52,8 +71,11 @@ class LOCKSTEP_API GradientBuckets {
   std::shared_ptr<State> state_;
 };
 
-/// Makes buckets for the parameters whose gradients are dense by `present`. A bucket is closed as soon as it has
-/// `bytes_per_bucket`; 0 means 4 MiB.
+/// Makes buckets for the parameters whose gradients are dense by `present`.
+LOCKSTEP_API std::unique_ptr<GradientBuckets> make_buckets(const std::vector<at::Tensor>& parameters,
+                                                           const std::vector<char>& present, GradientBuckets::Send send,
+                                                           BucketOptions options);
+/// A bucket is closed as soon as it has `bytes_per_bucket`; 0 means 4 MiB.
 LOCKSTEP_API std::unique_ptr<GradientBuckets> make_buckets(const std::vector<at::Tensor>& parameters,
                                                            const std::vector<char>& present, GradientBuckets::Send send,
                                                            int64_t bytes_per_bucket = 0);

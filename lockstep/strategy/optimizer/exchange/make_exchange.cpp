@@ -2,6 +2,7 @@
 
 #include "lockstep/strategy/optimizer/exchange/central_exchange.h"
 #include "lockstep/strategy/optimizer/exchange/cross_device_exchange.h"
+#include "lockstep/strategy/optimizer/exchange/device_exchange.h"
 #include "lockstep/strategy/optimizer/exchange/local_exchange.h"
 #include "lockstep/strategy/optimizer/exchange/message_exchange.h"
 #include "lockstep/strategy/optimizer/exchange/shared_memory_exchange.h"
@@ -28,6 +29,9 @@ std::unique_ptr<GradientExchange> make_exchange(const StrategyImpl& strategy, in
   }
   if (strategy.reduces_with_cross_device_ops()) {
     return std::make_unique<CrossDeviceExchange>(strategy, replica, num_replicas, parameters);
+  }
+  if (DeviceExchange::is_for(strategy, parameters)) {
+    return std::make_unique<DeviceExchange>(strategy, replica, num_replicas, parameters);
   }
   return std::make_unique<LocalExchange>(strategy, replica, num_replicas, parameters);
 }

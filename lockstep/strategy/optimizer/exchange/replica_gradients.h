@@ -35,6 +35,8 @@ struct LOCKSTEP_API ReplicaGradients {
   /// The owner of `Parameter::data`: contiguous, undefined where the parameter cannot be sharded; empty where the
   /// replica belongs to another process.
   std::vector<at::Tensor> values;
+  /// The parameters in the order in which backward reached them; empty where it is not asked for.
+  std::vector<size_t> order;
 
   void reserve(size_t num_parameters);
   /// `values` is what is updated of a parameter that can be sharded, undefined for others; `gradient` has passed the

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <c10/core/Device.h>
+
+#include "lockstep/comm/group.h"
+#include "lockstep/comm/rendezvous.h"
+
+namespace lockstep::detail {
+
+/// Takes a group whose ranks are threads of this process, with their rendezvous, and returns the group that a replica
+/// calls.
+using WrapGroup = std::function<comm::Group(const comm::Group&, const std::shared_ptr<comm::Rendezvous>&)>;
+
+/// Internal: the groups in which the replicas on the GPUs of one process sum gradients while they compute others. The
+/// threads of GradientBuckets call them, beside the collectives that the replicas make themselves.
+class LocalGradientGroups {
+ public:
+  LocalGradientGroups(int num_replicas, const WrapGroup& wrap_group);
+
+  const comm::Group& group(int replica) const { return groups_[static_cast<size_t>(replica)]; }
+
+  /// Before the replicas of a run start. Runs inside merge functions, with a larger depth, go on with the groups of the
+  /// run around them, whose replicas wait.
+  void begin_run(int depth);
+  /// A replica has left a run of that depth: threads that wait for it get an error.
+  void leave(int replica, int depth, std::exception_ptr error);
+
+ private:
+  std::shared_ptr<comm::Rendezvous> rendezvous_;
+  std::vector<comm::Group> groups_;
+  /// Whether a replica has left since the groups began, in a run of this depth.
+  std::atomic<bool> left_{false};
+  int begun_at_ = 0;
+};
+
+/// Null unless there are several replicas, all on GPUs.
+std::unique_ptr<LocalGradientGroups> make_local_gradient_groups(const std::vector<c10::Device>& devices,
+                                                                const WrapGroup& wrap_group);
+
+}  // namespace lockstep::detail
