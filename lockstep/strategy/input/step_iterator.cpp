@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <exception>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -13,6 +15,7 @@
 #include "lockstep/comm/diagnostics/activity.h"
 #include "lockstep/data/element/mapped_buffers.h"
 #include "lockstep/data/transforms/sound_skip.h"
+#include "lockstep/device/host_copier.h"
 #include "lockstep/device/placement.h"
 #include "lockstep/device/thread_share.h"
 #include "lockstep/device/upload.h"
@@ -21,6 +24,7 @@
 #include "lockstep/strategy/input/step_reader.h"
 #include "lockstep/strategy/run_replicas.h"
 #include "lockstep/strategy/strategy_impl.h"
+#include "lockstep/strategy/workers.h"
 #include "lockstep/xla/tensor/lazy_storage.h"
 
 namespace lockstep::detail {
@@ -60,6 +64,19 @@ std::vector<c10::Device> devices_of(const DistributedInput& input) {
   return devices;
 }
 
+/// Returns what copies the batches of GPUs on the host; null where there are none.
+std::shared_ptr<HostCopier> make_copier(const DistributedInput& input) {
+  const std::vector<c10::Device> devices = devices_of(input);
+  std::set<c10::DeviceIndex> gpus;
+  for (const c10::Device device : devices) {
+    if (device.is_cuda()) gpus.insert(device.index());
+  }
+  if (gpus.empty()) return nullptr;
+  const Workers* workers = input.strategy->workers();
+  const int processes = workers == nullptr ? 1 : workers->sharing_cores();
+  return std::make_shared<HostCopier>(HostCopier::threads_for(static_cast<int>(gpus.size()), processes));
+}
+
 /// Returns how many steps are prefetched: none of datasets that are on their devices.
 int64_t buffer_size_of(const InputOptions& options) {
   return options.place_dataset_on_device ? 0 : options.per_replica_buffer_size;
@@ -95,8 +112,9 @@ class StepIterator::Feeder {
         repeats_(input.options.empty == EmptyBatch::Repeat),
         repeated_(input.num_workers > 1) {
     const std::vector<c10::Device> devices = devices_of(input);
+    // First: page-locked memory belongs to the context of a GPU, and uploaders make those of their GPUs.
+    for (const c10::Device device : devices) uploaders_.emplace_back(device, iteration.copier);
     for (const InputPipeline& pipeline : input.pipelines) readers_.emplace_back(pipeline, iteration);
-    for (const c10::Device device : devices) uploaders_.emplace_back(device);
     reads_here_ = buffer_size_ == 0 || !has_accelerator(devices);
   }
 
@@ -224,7 +242,7 @@ class StepIterator::Feeder {
   bool reads_here_ = true;
   double average_seconds_ = 0;
   std::vector<StepReader> readers_;
-  std::vector<Uploader> uploaders_;
+  std::deque<Uploader> uploaders_;
   std::optional<BoundedQueue<UploadedStep>> queue_;
   std::thread thread_;
 };
@@ -236,8 +254,10 @@ StepIterator::StepIterator(std::shared_ptr<const DistributedInput> input, uint64
 }
 
 void StepIterator::start(uint64_t epoch) {
-  iteration_ = data::detail::tracked(
-      {.epoch = epoch, .pin_memory = has_gpu(devices_of(*input_)), .seed = input_->strategy->seed_of_first_worker()});
+  iteration_ = data::detail::tracked({.epoch = epoch,
+                                      .pin_memory = has_gpu(devices_of(*input_)),
+                                      .copier = make_copier(*input_),
+                                      .seed = input_->strategy->seed_of_first_worker()});
   feeder_ = std::make_unique<Feeder>(*input_, iteration_);
   steps_ = failed_ = calls_at_failure_ = 0;
   ended_ = delivered_ = any_has_failed_ = has_other_cache_ = false;
