@@ -1,6 +1,8 @@
 #include "lockstep/device/upload.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -34,8 +36,9 @@ at::Tensor Uploader::upload(const at::Tensor& tensor) {
   if (tensor.device() == device_) return tensor;
   if (!stream_) return tensor.to(device_);
   const c10::StreamGuard guard(*stream_);
-  release_read();
+  wait_for_room();
   if (!is_plain_on_cpu(tensor) || !tensor.is_non_overlapping_and_dense()) return upload_by_libtorch(tensor);
+  num_bytes_ += tensor.nbytes();
   at::Tensor copy = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(device_));
   if (tensor.numel() == 0) return copy;
   if (tensor.is_pinned()) {
@@ -48,9 +51,22 @@ at::Tensor Uploader::upload(const at::Tensor& tensor) {
   return copy;
 }
 
+void Uploader::wait_for_room() {
+  const auto has_room = [this] {
+    release_read();
+    return in_flight_.size() < kMostSteps || bytes_in_flight_ < kMostBytes;
+  };
+  const auto sleep = [] {
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+    return true;
+  };
+  spin_then_sleep(patience_, has_room, sleep);
+}
+
 at::Tensor Uploader::upload_by_libtorch(const at::Tensor& tensor) {
   // Memory that is not page-locked would make the copy wait for the host, and the host for the copy.
   const at::Tensor source = tensor.device().is_cpu() && !tensor.is_pinned() ? tensor.pin_memory() : tensor;
+  if (source.layout() == at::kStrided) num_bytes_ += source.nbytes();
   sources_.push_back(source);
   return source.to(device_, source.scalar_type(), /*non_blocking=*/true);
 }
@@ -72,11 +88,12 @@ void Uploader::upload_in_parts(const at::Tensor& tensor, const at::Tensor& copy)
 
 std::optional<c10::Event> Uploader::ready() {
   if (!stream_) return std::nullopt;
-  if (!sources_.empty()) {
+  if (num_bytes_ > 0 || !sources_.empty()) {
     c10::Event read(device_.type());
     read.record(*stream_);
-    in_flight_.push_back({std::move(read), std::move(sources_)});
+    in_flight_.push_back({std::move(read), std::move(sources_), num_bytes_});
     sources_.clear();
+    bytes_in_flight_ += std::exchange(num_bytes_, 0);
   }
   std::optional<c10::Event> event(std::in_place, device_.type());
   event->record(*stream_);
@@ -84,7 +101,10 @@ std::optional<c10::Event> Uploader::ready() {
 }
 
 void Uploader::release_read() {
-  while (!in_flight_.empty() && in_flight_.front().read.query()) in_flight_.pop_front();
+  while (!in_flight_.empty() && in_flight_.front().read.query()) {
+    bytes_in_flight_ -= in_flight_.front().num_bytes;
+    in_flight_.pop_front();
+  }
 }
 
 void Uploader::use(const at::Tensor& copy, std::optional<c10::Event>& ready) {

@@ -10,6 +10,7 @@
 #include <c10/core/Stream.h>
 
 #include "lockstep/api.h"
+#include "lockstep/base/backoff.h"
 
 namespace lockstep::detail {
 
@@ -32,10 +33,11 @@ class LOCKSTEP_API Uploader {
 
   /// Starts to copy. Call it on any one thread. A tensor in page-locked memory must not be written to afterwards; it
   /// lives until it has been read. Any other may be written to. Large ones go through page-locked memory in parts: one
-  /// is uploaded while the next is copied.
+  /// is uploaded while the next is copied. Waits while two large steps are being copied: a host that is faster than the
+  /// bus would take ever more memory.
   at::Tensor upload(const at::Tensor& tensor);
 
-  /// Returns an event after which the copies that were started so far may be used.
+  /// Ends a step: returns an event after which its copies may be used.
   std::optional<c10::Event> ready();
 
   /// Called on the thread that uses a copy, before its use: orders its current stream after `ready`, and defers reuse
@@ -43,23 +45,34 @@ class LOCKSTEP_API Uploader {
   static void use(const at::Tensor& copy, std::optional<c10::Event>& ready);
 
  private:
-  /// Sources of copies, which the copy stream has read after `read`.
+  /// One step is copied while the next one is made.
+  static constexpr size_t kMostSteps = 2;
+  /// Smaller steps wait in any number.
+  static constexpr size_t kMostBytes = size_t{64} << 20;
+
+  /// The copies of a step.
   struct InFlight {
+    /// After it the copy stream has read the sources.
     c10::Event read;
     std::vector<at::Tensor> sources;
+    size_t num_bytes = 0;
   };
 
   at::Tensor upload_by_libtorch(const at::Tensor& tensor);
   void upload_in_parts(const at::Tensor& tensor, const at::Tensor& copy);
   /// Releases the sources that have been read.
   void release_read();
+  void wait_for_room();
 
   c10::Device device_;
   std::optional<c10::Stream> stream_;
   std::shared_ptr<HostCopier> copier_;
   /// Since the last `ready`.
   std::vector<at::Tensor> sources_;
+  size_t num_bytes_ = 0;
   std::deque<InFlight> in_flight_;
+  size_t bytes_in_flight_ = 0;
+  Patience patience_;
 };
 
 }  // namespace lockstep::detail

@@ -54,6 +54,14 @@ int DistributedInput::num_replicas() const {
   return static_cast<int>(count);
 }
 
+std::vector<c10::Device> DistributedInput::devices() const {
+  std::vector<c10::Device> devices;
+  for (const InputPipeline& pipeline : pipelines) {
+    devices.insert(devices.end(), pipeline.devices.begin(), pipeline.devices.end());
+  }
+  return devices;
+}
+
 bool Step::has_data() const {
   return !is_past_end &&
          std::any_of(elements.begin(), elements.end(), [](const auto& element) { return element.has_value(); });

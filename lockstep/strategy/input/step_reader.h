@@ -52,6 +52,8 @@ struct LOCKSTEP_API DistributedInput {
   bool reads_own_elements = false;
 
   int num_replicas() const;
+  /// The devices of the batches of all replicas.
+  std::vector<c10::Device> devices() const;
 };
 
 /// The elements of one step, in replica order; nothing for replicas without data.
