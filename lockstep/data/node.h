@@ -18,6 +18,10 @@
 ///
 /// To add a transform: a file in transforms/ with a node and its iterator, a `make_...` function declared in
 /// transforms.h, and a method of Dataset that calls it. A transform includes this header, never another transform.
+namespace lockstep::detail {
+class HostCopier;
+}  // namespace lockstep::detail
+
 namespace lockstep::data {
 
 class Node;
@@ -29,6 +33,8 @@ struct LOCKSTEP_API Iteration {
   uint64_t epoch = 0;
   /// Whether batches are allocated in page-locked memory, from which a GPU copies asynchronously.
   bool pin_memory = false;
+  /// Copies large batches on several threads. Null: the thread that makes a batch copies it.
+  std::shared_ptr<lockstep::detail::HostCopier> copier = nullptr;
   /// The seed that the workers of a job have agreed on, for transforms without a seed of their own. Nothing:
   /// LibTorch's.
   std::optional<uint64_t> seed = std::nullopt;

@@ -8,6 +8,7 @@
 #include "bench/embedding_step.h"
 #include "bench/empty_run.h"
 #include "bench/input.h"
+#include "bench/input_gpu.h"
 #include "bench/model_step.h"
 #include "bench/step.h"
 #include "bench/trace_step.h"
@@ -39,6 +40,15 @@ Json to_json(const bench::AllReduceResult& r) {
 Json to_json(const bench::InputResult& r) {
   Json json{{"name", r.name}, {"records_per_second", r.records_per_second}, {"bytes_per_second", r.bytes_per_second}};
   if (r.fraction_of_limit > 0) json["fraction_of_limit"] = r.fraction_of_limit;
+  return json;
+}
+
+Json to_json(const bench::GpuInputResult& r) {
+  Json json{{"name", r.name},
+            {"batch_bytes", r.batch_bytes},
+            {"seconds_per_batch", r.seconds_per_batch},
+            {"bytes_per_second", r.bytes_per_second}};
+  if (r.fraction_of_bus > 0) json["fraction_of_bus"] = r.fraction_of_bus;
   return json;
 }
 
@@ -107,16 +117,34 @@ void report_input(const bench::InputOptions& options, bool json) {
 
 void add_input(CLI::App& bench) {
   auto* command = bench.add_subcommand(
-      "input", "Reading, parsing, shuffling, batching and mapping, against reading and checksumming the same bytes");
+      "input",
+      "Reading, parsing, shuffling, batching and mapping, against reading and checksumming the same bytes; with "
+      "--device batches that come to a GPU, against the bus");
   auto options = std::make_shared<bench::InputOptions>();
+  auto gpu = std::make_shared<bench::GpuInputOptions>();
   auto json = std::make_shared<bool>(false);
   command->add_option("--folder", options->folder,
                       "Keep the record files here, for bench/peers/tfdata_input.py to read the same ones");
   command->add_option("--small-records", options->small_records, "Records of 784 bytes")->capture_default_str();
   command->add_option("--large-records", options->large_records, "Records of 110,000 bytes")->capture_default_str();
   command->add_option("--repeats", options->repeats, "How often each pipeline is read")->capture_default_str();
+  auto* device = command->add_option("--device", gpu->device, "GPU:0: measure the way to this GPU instead");
+  command->add_option("--batch-bytes", gpu->batch_bytes, "Size of a batch; with --device")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber)
+      ->needs(device);
+  command->add_option("--seconds", gpu->seconds, "Time for each measurement; with --device")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber)
+      ->needs(device);
+  for (const char* const name : {"--folder", "--small-records", "--large-records", "--repeats"}) {
+    command->get_option(name)->excludes(device);
+  }
   command->add_flag("--json", *json, "Print one JSON object per line");
-  command->callback([=] { report_input(*options, *json); });
+  command->callback([=] {
+    if (device->count() == 0) return report_input(*options, *json);
+    for (const auto& result : bench::bench_gpu_input(*gpu)) print_result(to_json(result), style(*json));
+  });
 }
 
 /// The option that measures between workers; 0 where it is not given.

@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/element/bus_errors.h"
 #include "lockstep/data/formats/new_tensor.h"
+#include "lockstep/device/host_copier.h"
 
 namespace lockstep::data::detail {
 namespace {
@@ -204,10 +205,14 @@ void MappedReads::check(const char* operation) const {
                       " (it was cut, or its storage failed)");
 }
 
-void own_tensors(Element& element) {
+void own_tensors(Element& element) { own_tensors(element, false, nullptr); }
+
+void own_tensors(Element& element, bool pin_memory, lockstep::detail::HostCopier* copier) {
   for (Leaf& leaf : element.leaves) {
     auto* tensor = leaf.as<at::Tensor>();
-    if (tensor != nullptr && may_be_written(*tensor) && !is_alone(*tensor)) *tensor = tensor->clone();
+    if (tensor == nullptr || !may_be_written(*tensor) || is_alone(*tensor)) continue;
+    const bool is_plain = copier != nullptr && lockstep::detail::is_plain_on_cpu(*tensor);
+    *tensor = is_plain ? copier->clone(*tensor, pin_memory) : tensor->clone();
   }
 }
 

@@ -18,6 +18,10 @@
 ///   - a row is large and lies in a mapped file: the function gets pages of its own, which the system copies when they
 ///     are written.
 /// Other rows are copied when a tensor is made of them, unless the function promises not to write (BorrowedTensors).
+namespace lockstep::detail {
+class HostCopier;
+}  // namespace lockstep::detail
+
 namespace lockstep::data::detail {
 
 /// Returns the tensor of a leaf for a user, who may write to it; the leaf has no value afterwards. A leaf that is no
@@ -48,6 +52,8 @@ class LOCKSTEP_API MappedReads {
 
 /// Copies the element's tensors that something else holds, too, before a user's function gets them.
 LOCKSTEP_API void own_tensors(Element& element);
+/// The same with the iteration's `pin_memory` and `copier`: for batches that are copied to a GPU next.
+LOCKSTEP_API void own_tensors(Element& element, bool pin_memory, lockstep::detail::HostCopier* copier);
 
 /// Makes an element fit to be given out many times: its dense tensors on the CPU become rows, from which every user
 /// gets a copy.

@@ -18,6 +18,7 @@ namespace lockstep::detail {
 class EmptyBatches;
 struct DistributedInput;
 struct Step;
+class StepFeeder;
 class StrategyImpl;
 
 /// Returns the spec of each local replica's batch; a bare value for the only replica of a strategy.
@@ -72,8 +73,6 @@ class LOCKSTEP_API StepIterator {
   void restore(const InputPosition& position, data::Epochs& epochs);
 
  private:
-  class Feeder;
-
   /// Restarts the epoch at its beginning.
   void start(uint64_t epoch);
   /// Reads the steps up to the last call that failed again, then skips the others before the position.
@@ -108,7 +107,7 @@ class LOCKSTEP_API StepIterator {
   /// Whether `next` has returned a step.
   bool delivered_ = false;
   std::unique_ptr<EmptyBatches> empty_batches_;
-  std::unique_ptr<Feeder> feeder_;
+  std::unique_ptr<StepFeeder> feeder_;
   bool ended_ = false;
 };
 

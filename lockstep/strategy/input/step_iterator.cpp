@@ -1,68 +1,40 @@
 #include <algorithm>
-#include <chrono>
 #include <exception>
+#include <set>
 #include <sstream>
-#include <thread>
 
-#include <ATen/ThreadLocalState.h>
-
-#include "lockstep/base/bounded_queue.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/progress/progress.h"
-#include "lockstep/base/trace/trace_thread.h"
+#include "lockstep/base/trace/trace.h"
 #include "lockstep/comm/diagnostics/activity.h"
 #include "lockstep/data/element/mapped_buffers.h"
-#include "lockstep/data/transforms/sound_skip.h"
-#include "lockstep/device/placement.h"
-#include "lockstep/device/thread_share.h"
-#include "lockstep/device/upload.h"
+#include "lockstep/device/host_copier.h"
 #include "lockstep/strategy/context_frame.h"
 #include "lockstep/strategy/input/distributed_input.h"
+#include "lockstep/strategy/input/step_feeder.h"
 #include "lockstep/strategy/input/step_reader.h"
 #include "lockstep/strategy/run_replicas.h"
 #include "lockstep/strategy/strategy_impl.h"
-#include "lockstep/xla/tensor/lazy_storage.h"
+#include "lockstep/strategy/workers.h"
 
 namespace lockstep::detail {
 namespace {
-
-/// A step whose uploads are in flight.
-struct UploadedStep {
-  Step step;
-  std::vector<std::optional<c10::Event>> ready;
-};
 
 bool has_gpu(const std::vector<c10::Device>& devices) {
   return std::any_of(devices.begin(), devices.end(), [](const c10::Device& device) { return device.is_cuda(); });
 }
 
-bool has_accelerator(const std::vector<c10::Device>& devices) {
-  return std::any_of(devices.begin(), devices.end(), [](const c10::Device& device) { return !device.is_cpu(); });
-}
-
-/// Starts to copy a tensor to its replica's device. On XLA devices LibTorch's own copy would trace operations, which
-/// belong to the thread of the replica.
-at::Tensor uploaded(const at::Tensor& tensor, Uploader& uploader) {
-  const bool is_plain = tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided;
-  if (uploader.device().type() != c10::DeviceType::XLA || !is_plain || tensor.requires_grad()) {
-    return uploader.upload(tensor);
+/// Returns what copies the batches of GPUs on the host; null where there are none.
+std::shared_ptr<HostCopier> make_copier(const DistributedInput& input) {
+  const std::vector<c10::Device> devices = input.devices();
+  std::set<c10::DeviceIndex> gpus;
+  for (const c10::Device device : devices) {
+    if (device.is_cuda()) gpus.insert(device.index());
   }
-  xla::XlaDevice& device = xla::device_at(uploader.device().index());
-  return xla::wrap(xla::upload(tensor, device), device);
-}
-
-/// Returns the devices of the replicas' batches.
-std::vector<c10::Device> devices_of(const DistributedInput& input) {
-  std::vector<c10::Device> devices;
-  for (const InputPipeline& pipeline : input.pipelines) {
-    devices.insert(devices.end(), pipeline.devices.begin(), pipeline.devices.end());
-  }
-  return devices;
-}
-
-/// Returns how many steps are prefetched: none of datasets that are on their devices.
-int64_t buffer_size_of(const InputOptions& options) {
-  return options.place_dataset_on_device ? 0 : options.per_replica_buffer_size;
+  if (gpus.empty()) return nullptr;
+  const Workers* workers = input.strategy->workers();
+  const int processes = workers == nullptr ? 1 : workers->sharing_cores();
+  return std::make_shared<HostCopier>(HostCopier::threads_for(static_cast<int>(gpus.size()), processes));
 }
 
 /// After this many steps without a complete one, EmptyBatch::Drop gives up: the dataset may have no end.
@@ -86,159 +58,18 @@ void check_can_get_next(const StrategyImpl& strategy) {
 
 }  // namespace
 
-/// Reads steps and starts their uploads. For accelerators it prefetches on a thread of its own. For replicas on the CPU
-/// it does so only if reads are slow, since that thread takes a core. Without a buffer it reads on the calling thread.
-class StepIterator::Feeder {
- public:
-  Feeder(const DistributedInput& input, const data::Iteration& iteration)
-      : buffer_size_(buffer_size_of(input.options)),
-        repeats_(input.options.empty == EmptyBatch::Repeat),
-        repeated_(input.num_workers > 1) {
-    const std::vector<c10::Device> devices = devices_of(input);
-    for (const InputPipeline& pipeline : input.pipelines) readers_.emplace_back(pipeline, iteration);
-    for (const c10::Device device : devices) uploaders_.emplace_back(device);
-    reads_here_ = buffer_size_ == 0 || !has_accelerator(devices);
-  }
-
-  ~Feeder() {
-    if (!thread_.joinable()) return;
-    queue_->close();
-    thread_.join();
-  }
-
-  /// Before the first `next`: skips steps that have been read before.
-  int64_t skip(int64_t count) {
-    const data::detail::SkipScope scope(data::detail::Skipped::Sound);
-    int64_t skipped = 0;
-    for (StepReader& reader : readers_) skipped = std::max(skipped, reader.skip(count));
-    return skipped;
-  }
-
-  /// Reads a step on the calling thread, before the first `next`.
-  Step read_ahead_of_skip() { return used(read()); }
-
-  /// Returns the next step; at and after the end of this worker's data an empty one, or one of repeated batches.
-  Step next() {
-    if (buffer_size_ == 0) return used(read());
-    if (reads_here_) return read_here();
-    if (!thread_.joinable()) start();
-    UploadedStep step;
-    if (take(step)) return used(std::move(step));
-    // The thread has ended.
-    if (repeats_) return used(read());
-    step.step.elements.resize(uploaders_.size());
-    return used(std::move(step));
-  }
-
- private:
-  /// A thread is not worth a core if reads take less time than this on average. One slow read has little weight: the
-  /// first one of an epoch fills the buffers of shuffles.
-  static constexpr double kSlowSeconds = 300e-6;
-  static constexpr double kLongestCounted = 4 * kSlowSeconds;
-  static constexpr double kWeightOfOne = 0.1;
-
-  Step read_here() {
-    const auto begin = std::chrono::steady_clock::now();
-    UploadedStep step = read();
-    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
-    average_seconds_ += kWeightOfOne * (std::min(time.count(), kLongestCounted) - average_seconds_);
-    reads_here_ = average_seconds_ < kSlowSeconds;
-    return used(std::move(step));
-  }
-
-  void start() {
-    queue_.emplace(static_cast<size_t>(buffer_size_));
-    thread_ = std::thread([this, caller = at::ThreadLocalState()] {
-      const at::ThreadLocalStateGuard state(caller);
-      const ThreadShare share(1);
-      trace::set_background_thread("input");
-      while (push_next()) {
-      }
-      queue_->finish();
-    });
-  }
-
-  bool take(UploadedStep& step) {
-    const trace::Span span(trace::Phase::Input, "wait for input");
-    return queue_->pop(step);
-  }
-
-  bool push_next() {
-    UploadedStep step;
-    try {
-      step = read();
-    } catch (...) {
-      return queue_->push_exception(std::current_exception());
-    }
-    return step.step.has_data() && queue_->push(std::move(step));
-  }
-
-  UploadedStep read() {
-    const trace::Span span(trace::Phase::Input, "read");
-    UploadedStep result;
-    {
-      // Hides the placement of a replica. A dataset that is placed on a device, and a scope of the user, still count.
-      const Placement on_the_host(std::nullopt);
-      for (StepReader& reader : readers_) reader.prepare();  // all of them before any `read`: a reader may throw
-      for (StepReader& reader : readers_) reader.read(result.step);
-      if (repeats_) repeated_.fill(result.step);
-    }
-    const NoPlacement for_staging;
-    for (size_t replica = 0; replica < uploaders_.size(); ++replica) {
-      if (auto& element = result.step.elements[replica]) upload(*element, uploaders_[replica]);
-      result.ready.push_back(uploaders_[replica].ready());
-    }
-    return result;
-  }
-
-  static void upload(data::Element& element, Uploader& uploader) {
-    for (data::Leaf& leaf : element.leaves) {
-      if (leaf.as<data::Row>() != nullptr) {
-        const at::Tensor borrowed = data::detail::to_tensor(leaf);
-        at::Tensor on_device = uploaded(borrowed, uploader);
-        if (data::detail::any_bus_error()) data::detail::check_read(leaf);
-        // Replicas may write to their batches: on the CPU they get memory of their own.
-        leaf = on_device.is_same(borrowed) ? data::detail::take_tensor(leaf) : std::move(on_device);
-      } else if (auto* tensor = leaf.as<at::Tensor>()) {
-        *tensor = uploaded(*tensor, uploader);
-      }
-    }
-  }
-
-  static Step used(UploadedStep uploaded) {
-    for (size_t replica = 0; replica < uploaded.ready.size(); ++replica) {
-      auto& element = uploaded.step.elements[replica];
-      if (!element || !uploaded.ready[replica]) continue;
-      for (data::Leaf& leaf : element->leaves) {
-        if (const auto* tensor = leaf.as<at::Tensor>()) Uploader::use(*tensor, uploaded.ready[replica]);
-      }
-    }
-    return std::move(uploaded.step);
-  }
-
-  int64_t buffer_size_;
-  /// EmptyBatch::Repeat.
-  bool repeats_;
-  RepeatedBatches repeated_;
-  /// Whether the calling thread reads.
-  bool reads_here_ = true;
-  double average_seconds_ = 0;
-  std::vector<StepReader> readers_;
-  std::vector<Uploader> uploaders_;
-  std::optional<BoundedQueue<UploadedStep>> queue_;
-  std::thread thread_;
-};
-
 StepIterator::StepIterator(std::shared_ptr<const DistributedInput> input, uint64_t epoch)
     : input_(std::move(input)),
-      empty_batches_(std::make_unique<EmptyBatches>(input_->pipelines.front().node, devices_of(*input_))) {
+      empty_batches_(std::make_unique<EmptyBatches>(input_->pipelines.front().node, input_->devices())) {
   start(epoch);
 }
 
 void StepIterator::start(uint64_t epoch) {
-  iteration_ = data::detail::tracked(
-      {.epoch = epoch, .pin_memory = has_gpu(devices_of(*input_)), .seed = input_->strategy->seed_of_first_worker()});
-  feeder_ = std::make_unique<Feeder>(*input_, iteration_);
+  iteration_ = data::detail::tracked({.epoch = epoch,
+                                      .pin_memory = has_gpu(input_->devices()),
+                                      .copier = make_copier(*input_),
+                                      .seed = input_->strategy->seed_of_first_worker()});
+  feeder_ = std::make_unique<StepFeeder>(*input_, iteration_);
   steps_ = failed_ = calls_at_failure_ = 0;
   ended_ = delivered_ = any_has_failed_ = has_other_cache_ = false;
   mapped_.clear();

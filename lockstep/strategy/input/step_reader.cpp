@@ -54,6 +54,14 @@ int DistributedInput::num_replicas() const {
   return static_cast<int>(count);
 }
 
+std::vector<c10::Device> DistributedInput::devices() const {
+  std::vector<c10::Device> devices;
+  for (const InputPipeline& pipeline : pipelines) {
+    devices.insert(devices.end(), pipeline.devices.begin(), pipeline.devices.end());
+  }
+  return devices;
+}
+
 bool Step::has_data() const {
   return !is_past_end &&
          std::any_of(elements.begin(), elements.end(), [](const auto& element) { return element.has_value(); });
@@ -64,6 +72,8 @@ bool Step::is_complete() const { return std::all_of(elements.begin(), elements.e
 StepReader::StepReader(const InputPipeline& pipeline, const data::Iteration& iteration)
     : num_replicas_(pipeline.devices.size()),
       division_(division_of(pipeline.node)),
+      pin_memory_(iteration.pin_memory),
+      copier_(iteration.copier),
       device_(pipeline.is_placed ? pipeline.names.at(0) : "") {
   std::optional<DeviceScope> scope;
   if (!device_.empty()) scope.emplace(device_);
@@ -95,7 +105,7 @@ bool StepReader::next(data::Element& element) {
     throw;
   }
   // Replicas may write to their batches.
-  if (division_ == data::BatchDivision::None) data::detail::own_tensors(element);
+  if (division_ == data::BatchDivision::None) data::detail::own_tensors(element, pin_memory_, copier_.get());
   return true;
 }
 

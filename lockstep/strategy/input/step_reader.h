@@ -17,6 +17,7 @@
 /// Internal: the input pipelines of a process, and how the elements of a step are read from them.
 namespace lockstep::detail {
 
+class HostCopier;
 class StrategyImpl;
 
 /// One input pipeline and the devices of its batches, which replicas take in turn.
@@ -51,6 +52,8 @@ struct LOCKSTEP_API DistributedInput {
   bool reads_own_elements = false;
 
   int num_replicas() const;
+  /// The devices of the batches of all replicas.
+  std::vector<c10::Device> devices() const;
 };
 
 /// The elements of one step, in replica order; nothing for replicas without data.
@@ -84,6 +87,8 @@ class LOCKSTEP_API StepReader {
   std::unique_ptr<data::NodeIterator> iterator_;
   size_t num_replicas_;
   data::BatchDivision division_;
+  bool pin_memory_;
+  std::shared_ptr<HostCopier> copier_;
   /// The device that is current while elements are made; empty for the caller's.
   std::string device_;
   std::vector<std::optional<data::Element>> prepared_;

@@ -14,6 +14,11 @@
 namespace lockstep::data::detail {
 namespace {
 
+/// A smaller row is copied in the time that it takes to note it.
+constexpr size_t kLeastRow = 512;
+/// So many bytes wait for several threads to copy them: the memory of their elements is held until then.
+constexpr size_t kMostWaiting = size_t{16} << 20;
+
 /// A leaf as part of a batch: dense memory to copy.
 struct Dense {
   at::ScalarType dtype;
@@ -113,12 +118,15 @@ struct BatchAssembler::Column {
   at::Tensor tensor;
   char* data = nullptr;
   size_t row_bytes = 0;
+  /// Whether several threads copy the rows.
+  bool is_large = false;
   std::vector<Leaf> stored;
 
   Leaf first() const { return tensor.defined() ? Leaf(tensor.select(0, 0)) : stored.front(); }
 };
 
-BatchAssembler::BatchAssembler(Options options) : options_(options), misfits_(can_be_joined, options.capacity) {}
+BatchAssembler::BatchAssembler(Options options)
+    : options_(std::move(options)), misfits_(can_be_joined, options_.capacity) {}
 BatchAssembler::~BatchAssembler() = default;
 BatchAssembler::BatchAssembler(BatchAssembler&&) noexcept = default;
 BatchAssembler& BatchAssembler::operator=(BatchAssembler&&) noexcept = default;
@@ -139,6 +147,8 @@ void BatchAssembler::start(const Element& first) {
     column.tensor = at::empty(sizes, at::TensorOptions().dtype(dense->dtype).pinned_memory(options_.pin_memory));
     column.data = static_cast<char*>(column.tensor.data_ptr());
     column.row_bytes = dense->num_bytes;
+    column.is_large = options_.copier && dense->num_bytes >= kLeastRow &&
+                      column.tensor.nbytes() >= lockstep::detail::HostCopier::kLeastBytes;
   }
 }
 
@@ -158,6 +168,8 @@ void BatchAssembler::replace(std::vector<Element> group) {
   if (group.empty()) return;
   const std::string message = misfit(group.front());
   for (; size_ > 0; --size_) misfits_.add_error(message);
+  waiting_.clear();
+  held_.clear();
   for (Element& element : group) add(element);
 }
 
@@ -175,26 +187,55 @@ std::string BatchAssembler::misfit(const Element& element) const {
 bool BatchAssembler::can_be_joined(const Element& a, const Element& b) { return Form(a).fits(b); }
 
 void BatchAssembler::copy(Element& element) {
+  for (size_t i = 0; i < columns_.size(); ++i) copy_now(i, element.leaves[i]);
+  // Behind all that may fail: an element whose copy failed is not in the batch.
   for (size_t i = 0; i < columns_.size(); ++i) {
-    Column& column = columns_[i];
-    Leaf& leaf = element.leaves[i];
-    if (!column.tensor.defined()) {
-      column.stored.resize(size_);  // removes the leaf of an element whose copy failed
-      column.stored.push_back(std::move(leaf));
-      continue;
-    }
-    if (column.row_bytes == 0) continue;
-    if (const char* data = form_->data[i]) {
-      std::memcpy(column.data + size_ * column.row_bytes, data, column.row_bytes);
-      if (any_bus_error()) check_read(leaf);
-    } else {
-      column.tensor.select(0, size_).copy_(*leaf.as<at::Tensor>());
-    }
+    if (is_copied_later(i, element.leaves[i])) copy_later(i, element.leaves[i]);
   }
   ++size_;
+  if (waiting_.num_bytes() >= kMostWaiting) copy_waiting();
+}
+
+void BatchAssembler::copy_now(size_t index, Leaf& leaf) {
+  Column& column = columns_[index];
+  if (!column.tensor.defined()) {
+    column.stored.resize(size_);  // removes the leaf of an element whose copy failed
+    column.stored.push_back(std::move(leaf));
+    return;
+  }
+  if (column.row_bytes == 0 || is_copied_later(index, leaf)) return;
+  if (const char* data = form_->data[index]) {
+    std::memcpy(column.data + size_ * column.row_bytes, data, column.row_bytes);
+    if (any_bus_error()) check_read(leaf);
+  } else {
+    column.tensor.select(0, size_).copy_(*leaf.as<at::Tensor>());
+  }
+}
+
+bool BatchAssembler::is_copied_later(size_t index, const Leaf& leaf) const {
+  const Column& column = columns_[index];
+  if (!column.is_large || form_->data[index] == nullptr) return false;
+  if (const auto* row = leaf.as<Row>()) return !row->buffer->may_fail();  // that is found when it is copied
+  const auto* tensor = leaf.as<at::Tensor>();
+  return tensor != nullptr && tensor->use_count() == 1 && tensor->storage().use_count() == 1;
+}
+
+void BatchAssembler::copy_later(size_t index, Leaf& leaf) {
+  const Column& column = columns_[index];
+  waiting_.add(column.data + size_ * column.row_bytes, form_->data[index], column.row_bytes);
+  const auto* row = leaf.as<Row>();
+  const auto* last = held_.empty() ? nullptr : held_.back().as<Row>();
+  if (row == nullptr || last == nullptr || row->buffer != last->buffer) held_.push_back(std::move(leaf));
+}
+
+void BatchAssembler::copy_waiting() {
+  if (waiting_.num_bytes() > 0) options_.copier->copy(waiting_);
+  waiting_.clear();
+  held_.clear();
 }
 
 void BatchAssembler::finish(Element& batch) {
+  copy_waiting();
   // Out of their places first: whatever happens, the next batch is another one.
   std::vector<Column> columns = std::move(columns_);
   columns_.clear();

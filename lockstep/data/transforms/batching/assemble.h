@@ -9,6 +9,7 @@
 
 #include "lockstep/data/element/element.h"
 #include "lockstep/data/transforms/batching/misfits.h"
+#include "lockstep/device/host_copier.h"
 
 /// Internal: assembles elements into a batch. Every element is copied once.
 namespace lockstep::data::detail {
@@ -21,6 +22,8 @@ class BatchAssembler {
   struct Options {
     int64_t capacity = 1;
     bool pin_memory = false;
+    /// Copies rows of large batches on several threads, if it is not null.
+    std::shared_ptr<lockstep::detail::HostCopier> copier = nullptr;
     /// Named in messages.
     const char* operation = "batch";
   };
@@ -50,6 +53,12 @@ class BatchAssembler {
   void start(const Element& first);
   /// Copies an element that was found to fit.
   void copy(Element& element);
+  /// Copies leaf `index` to the batch at once, or leaves it to `copy_later`.
+  void copy_now(size_t index, Leaf& leaf);
+  /// Whether several threads copy the leaf together with others of the batch.
+  bool is_copied_later(size_t index, const Leaf& leaf) const;
+  void copy_later(size_t index, Leaf& leaf);
+  void copy_waiting();
   /// Makes the elements of `group`, if any, the batch in place of those that it has.
   void replace(std::vector<Element> group);
   std::string misfit(const Element& element) const;
@@ -62,6 +71,9 @@ class BatchAssembler {
   std::unique_ptr<Form> form_;
   std::unique_ptr<Form> form_before_;
   Misfits misfits_;
+  /// What `copy_later` was called for, and the leaves that it is copied from.
+  lockstep::detail::HostCopies waiting_;
+  std::vector<Leaf> held_;
 };
 
 }  // namespace lockstep::data::detail

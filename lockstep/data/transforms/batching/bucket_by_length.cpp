@@ -32,8 +32,12 @@ std::optional<int64_t> first_size(const Leaf& leaf) {
 
 class BucketIterator final : public NodeIterator {
  public:
-  BucketIterator(std::unique_ptr<NodeIterator> input, Buckets buckets, FunctionRandom random, bool pin_memory)
-      : input_(std::move(input)), buckets_(std::move(buckets)), random_(std::move(random)), pin_memory_(pin_memory) {
+  BucketIterator(const NodePtr& input, Buckets buckets, FunctionRandom random, const Iteration& iteration)
+      : input_(input->iterator(iteration)),
+        buckets_(std::move(buckets)),
+        random_(std::move(random)),
+        pin_memory_(iteration.pin_memory),
+        copier_(iteration.copier) {
     for (const int64_t size : buckets_.batch_sizes) collected_.emplace_back("bucket_by_length", size);
   }
 
@@ -110,7 +114,7 @@ class BucketIterator final : public NodeIterator {
   }
 
   Padding padding_of(size_t bucket, const Element& first) const {
-    Padding padding{{}, {buckets_.options.padding_value}, pin_memory_, "bucket_by_length"};
+    Padding padding{{}, {buckets_.options.padding_value}, pin_memory_, copier_, "bucket_by_length"};
     if (!buckets_.options.pad_to_bucket_boundary) return padding;
     const ElementSpec spec = ElementSpec::of(first);
     for (size_t i = 0; i < first.leaves.size(); ++i) {
@@ -130,6 +134,7 @@ class BucketIterator final : public NodeIterator {
   FunctionRandom random_;
   int64_t ordinal_ = 0;
   bool pin_memory_;
+  std::shared_ptr<lockstep::detail::HostCopier> copier_;
   std::vector<MatchingElements> collected_;
   std::vector<bool> is_sequence_;
 };
@@ -146,8 +151,7 @@ class BucketNode final : public UnaryNode {
     return make_node<BucketNode>(std::move(inputs[0]), buckets_);
   }
   std::unique_ptr<NodeIterator> iterator(const Iteration& iteration) const override {
-    return std::make_unique<BucketIterator>(input()->iterator(iteration), buckets_, FunctionRandom(depth(), iteration),
-                                            iteration.pin_memory);
+    return std::make_unique<BucketIterator>(input(), buckets_, FunctionRandom(depth(), iteration), iteration);
   }
   ElementSpec spec() const override {
     const auto& sizes = buckets_.batch_sizes;

@@ -72,7 +72,8 @@ class PaddedBatchNode final : public BatchingNode {
     return make_node<PaddedBatchNode>(std::move(inputs[0]), size(), options_);
   }
   std::unique_ptr<NodeIterator> iterator(const Iteration& iteration) const override {
-    Padding padding{options_.padded_shapes, options_.padding_values, iteration.pin_memory, "padded_batch"};
+    Padding padding{options_.padded_shapes, options_.padding_values, iteration.pin_memory, iteration.copier,
+                    "padded_batch"};
     return std::make_unique<PaddedBatchIterator>(input()->iterator(iteration), size(), options_.drop_remainder,
                                                  std::move(padding));
   }

@@ -91,6 +91,23 @@ Sizes find_sizes(const std::vector<Piece>& pieces, const PartialShape* shape, si
   return sizes;
 }
 
+/// Copies the pieces to the beginnings of the rows of `joined`.
+void join_on_cpu(const std::vector<Piece>& pieces, const Sizes& sizes, const Padding& padding, at::Tensor& joined) {
+  auto* const data = static_cast<char*>(joined.data_ptr());
+  const size_t row_bytes = joined.nbytes() / pieces.size();
+  const auto copy = [&](int64_t row) {
+    const Piece& piece = pieces[static_cast<size_t>(row)];
+    copy_block(data + static_cast<size_t>(row) * row_bytes, sizes, piece.data, piece.sizes,
+               c10::elementSize(piece.dtype));
+  };
+  const auto count = static_cast<int64_t>(pieces.size());
+  if (padding.copier && joined.nbytes() >= lockstep::detail::HostCopier::kLeastBytes) {
+    padding.copier->for_each(count, copy);
+  } else {
+    for (int64_t row = 0; row < count; ++row) copy(row);
+  }
+}
+
 at::Tensor join(const std::vector<Piece>& pieces, const Sizes& sizes, double value, const Padding& padding) {
   const bool on_cpu = std::all_of(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.on_cpu; });
   auto options = at::TensorOptions().dtype(pieces.front().dtype);
@@ -105,13 +122,11 @@ at::Tensor join(const std::vector<Piece>& pieces, const Sizes& sizes, double val
   const bool padded = std::any_of(pieces.begin(), pieces.end(),
                                   [&](const Piece& piece) { return piece.sizes != at::IntArrayRef(sizes); });
   if (padded) joined.fill_(value);
-  const size_t row_bytes = pieces.empty() ? 0 : joined.nbytes() / pieces.size();
+  if (on_cpu) {
+    join_on_cpu(pieces, sizes, padding, joined);
+    return joined;
+  }
   for (size_t i = 0; i < pieces.size(); ++i) {
-    if (on_cpu) {
-      copy_block(static_cast<char*>(joined.data_ptr()) + i * row_bytes, sizes, pieces[i].data, pieces[i].sizes,
-                 c10::elementSize(pieces[i].dtype));
-      continue;
-    }
     at::Tensor place = joined.select(0, static_cast<int64_t>(i));
     for (size_t d = 0; d < sizes.size(); ++d) place = place.narrow(static_cast<int64_t>(d), 0, pieces[i].sizes[d]);
     place.copy_(pieces[i].tensor);

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "lockstep/data/element/element.h"
 #include "lockstep/data/element/spec.h"
+#include "lockstep/device/host_copier.h"
 
 /// Internal: joins tensors of different sizes into one batch.
 namespace lockstep::data::detail {
@@ -15,6 +17,8 @@ struct Padding {
   /// One for each leaf, or one for all.
   std::vector<double> values;
   bool pin_memory = false;
+  /// Joins large batches on several threads, if it is not null.
+  std::shared_ptr<lockstep::detail::HostCopier> copier = nullptr;
   /// Named in messages.
   const char* operation = "padded_batch";
 };

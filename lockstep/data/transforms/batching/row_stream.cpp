@@ -34,7 +34,7 @@ bool RowStream::read(Element& batch) {
   // Until the call has returned: after an exception, batches cannot be counted any more.
   const std::optional<int64_t> uniform_size = std::exchange(uniform_size_, std::nullopt);
   const bool found = input_->next(batch);
-  if (found && memory_ == RowMemory::Own) own_tensors(batch);
+  if (found && memory_ == RowMemory::Own) own_tensors(batch, iteration_.pin_memory, iteration_.copier.get());
   uniform_size_ = uniform_size;
   if (found) ++position_;
   return found;

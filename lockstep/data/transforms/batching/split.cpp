@@ -14,8 +14,12 @@ namespace {
 /// All parts of a batch that fails are errors: workers that take different parts of the batches fail in the same step.
 class SplitIterator final : public NodeIterator {
  public:
-  SplitIterator(std::unique_ptr<NodeIterator> input, int64_t parts)
-      : input_(std::move(input)), parts_(parts), part_(parts) {}
+  SplitIterator(const NodePtr& input, int64_t parts, const Iteration& iteration)
+      : input_(input->iterator(iteration)),
+        pin_memory_(iteration.pin_memory),
+        copier_(iteration.copier),
+        parts_(parts),
+        part_(parts) {}
 
   bool next(Element& element) override {
     if (part_ == parts_ && !read_batch()) return false;
@@ -49,7 +53,7 @@ class SplitIterator final : public NodeIterator {
     error_ = nullptr;
     try {
       if (!input_->next(batch_)) return false;
-      own_tensors(batch_);
+      own_tensors(batch_, pin_memory_, copier_.get());
       rows_ = num_rows(batch_, "split");
     } catch (...) {
       error_ = std::current_exception();
@@ -66,6 +70,8 @@ class SplitIterator final : public NodeIterator {
   }
 
   std::unique_ptr<NodeIterator> input_;
+  bool pin_memory_;
+  std::shared_ptr<lockstep::detail::HostCopier> copier_;
   int64_t parts_;
   /// The next part of the batch; `parts_` when there is none.
   int64_t part_;
@@ -84,7 +90,7 @@ class SplitNode final : public UnaryNode {
     return make_node<SplitNode>(std::move(inputs[0]), parts_);
   }
   std::unique_ptr<NodeIterator> iterator(const Iteration& iteration) const override {
-    return std::make_unique<SplitIterator>(input()->iterator(iteration), parts_);
+    return std::make_unique<SplitIterator>(input(), parts_, iteration);
   }
   BatchDivision batch_division() const override { return BatchDivision::Parts; }
   ElementSpec spec() const override {

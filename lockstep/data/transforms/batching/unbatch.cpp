@@ -9,7 +9,9 @@ namespace {
 
 class UnbatchIterator final : public NodeIterator {
  public:
-  UnbatchIterator(NodePtr input, const Iteration& iteration) : stream_(std::move(input), iteration, "unbatch") {}
+  /// Rows that several threads copy later must not be in memory that a user's function writes again.
+  UnbatchIterator(NodePtr input, const Iteration& iteration)
+      : stream_(std::move(input), iteration, "unbatch", iteration.copier ? RowMemory::Own : RowMemory::Any) {}
 
   bool next(Element& element) override {
     if (!stream_.find()) return false;
