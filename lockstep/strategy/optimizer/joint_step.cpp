@@ -43,6 +43,10 @@ class JointStep {
   comm::CollectiveOwner owner(const Member& member) const { return member.state.owner(operation_); }
   int replica() const { return members_[0].replica.index; }
   bool averages() const;
+  /// Whether whole sums of gradients are looked at before the update.
+  static bool needs_whole_sums(const MinimizeOptions& options) {
+    return options.clip_norm || options.clip_value || options.scaler != nullptr;
+  }
   bool needs_own_gradients(const MinimizeOptions& options) const { return options.scaler != nullptr || averages(); }
 
   std::optional<double> scale_for(const MinimizeOptions& options) const;
@@ -158,7 +162,7 @@ void JointStep::separate() const {
 }
 
 bool JointStep::prepare(const MinimizeOptions& options, std::optional<double> scale) const {
-  if (!options.clip_norm && !options.clip_value && !scale) return true;
+  if (!needs_whole_sums(options)) return true;
   std::vector<OptimizerGradients> gradients;
   for (const Member& member : members_) {
     const comm::CollectiveOwnerScope as_owner(owner(member));
@@ -208,6 +212,7 @@ void JointStep::minimize(const at::Tensor& loss, const MinimizeOptions& options)
     GradientBuckets* last = nullptr;
     for (const Member& member : members_) {
       const comm::CollectiveOwnerScope as_owner(owner(member));
+      if (!needs_whole_sums(options) && member.replica.scatters()) continue;
       last = member.replica.exchange->begin_backward(last);
     }
     backward(loss, scale);
