@@ -282,11 +282,13 @@ TEST_P(ShardTest, OneOfTwoOptimizersIsDivided) {
     auto out = module<torch::nn::Linear>(4, 1);
     auto of_table = optimizer<optim::Adam>(table, optim::AdamOptions(0.1));
     auto of_out = optimizer<optim::Adam>(out, optim::AdamOptions(0.1), {.shard = shard});
+    const std::vector<detail::OptimizerCore*> both{of_table.shared_core().get(), of_out.shared_core().get()};
     for (int step = 0; step < 5; ++step) {
       const torch::Tensor rows = torch::arange(12).mul(step + 7).remainder(50);
       strategy.run(
           [&](const torch::Tensor& own) {
-            minimize(average_loss(out->forward(table->forward(own)).square().squeeze(1), 12), of_table, of_out);
+            const torch::Tensor each = out->forward(table->forward(own)).square().squeeze(1);
+            detail::OptimizerCore::minimize(both, average_loss(each, 12), {});
           },
           split(named, rows));
     }

@@ -52,8 +52,7 @@ void DividedUpdate::check_dense(const AgreedGradients& agreed) const {
         setup_.divided[p] == 0 || agreed.present[p] != kSparse,
         "[optimizer] sparse gradients cannot be divided over replicas: parameter=", setup_.parameters.name(p),
         ", shape=", setup_.parameters.stored[p].sizes(),
-        "; make the table without sparse(true), or give it to an optimizer of its own with Shard::None and call ",
-        "minimize for both");
+        "; make the table without sparse(true), or give it to another optimizer, with Shard::None");
   }
 }
 
