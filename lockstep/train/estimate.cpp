@@ -243,10 +243,10 @@ MemoryEstimate estimate_memory(const StepMemory& step, const TrainingPlan& plan)
                        "[estimate_memory] several workers need the strategy multi_worker: workers=", plan.workers);
   LOCKSTEP_CHECK_VALUE(plan.replicas == 1 || plan.strategy != EstimatedStrategy::OneDevice,
                        "[estimate_memory] one_device has one replica: replicas=", plan.replicas);
-  LOCKSTEP_CHECK_VALUE(plan.shard == Shard::None || (plan.shard != Shard::Parameters &&
-                                                      plan.strategy != EstimatedStrategy::TPU),
-                       "[estimate_memory] parameters, and state on TPUs, cannot be divided over replicas; use ",
-                       "Shard::None, or Shard::State on other devices");
+  LOCKSTEP_CHECK_VALUE(
+      plan.shard == Shard::None || (plan.shard != Shard::Parameters && plan.strategy != EstimatedStrategy::TPU),
+      "[estimate_memory] parameters, and state on TPUs, cannot be divided over replicas; use ",
+      "Shard::None, or Shard::State on other devices");
   MemoryEstimate result{.replica = step};
   const bool on_devices = plan.strategy == EstimatedStrategy::TPU || !plan.device.is_cpu();
   if (!on_devices) {

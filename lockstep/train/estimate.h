@@ -111,8 +111,8 @@ struct LOCKSTEP_API MemoryEstimate {
 /// Returns what a training takes, from the memory of a step on one replica.
 ///
 /// On CPUs the replicas of a worker share the optimizer's state: each updates a part of all parameters. On GPUs and TPU
-/// cores each replica has all of it, or its part where the plan divides it (`shard`). Central storage has parameters and state once, and copies of the parameters on
-/// other devices.
+/// cores each replica has all of it, or its part where the plan divides it (`shard`). Central storage has parameters
+/// and state once, and copies of the parameters on other devices.
 LOCKSTEP_API MemoryEstimate estimate_memory(const StepMemory& step, const TrainingPlan& plan);
 
 /// Measures, and estimates: `rows` are those of one replica.

@@ -65,6 +65,14 @@ std::vector<optim::OptimizerParamGroup> two_groups(torch::nn::Module& module) {
   return {optim::OptimizerParamGroup(std::move(weights)), optim::OptimizerParamGroup(std::move(others))};
 }
 
+/// Those of the suite, and more logical GPUs.
+std::vector<NamedStrategy> shard_strategies() {
+  std::vector<NamedStrategy> all = all_strategies(TpuSize{2, 1});
+  if (all[0].has_workers() || list_physical_devices("GPU").empty()) return all;
+  for (const int replicas : {3, 4}) all.push_back(mirrored("GPU", replicas, c10::Device(at::kCUDA, 0)));
+  return all;
+}
+
 /// How a step is made.
 enum class Way { Minimize, Clipped, Accumulated, Backward, Reduced, Scaled };
 
@@ -221,7 +229,8 @@ TEST_P(ShardTest, EachReplicaHasItsPartOfTheState) {
     int64_t sum = 0;
     strategy.run([&] {
       const auto context = get_replica_context();
-      const torch::Tensor each = torch::full({}, context.replica_id_in_sync_group() % named.local == 0 ? own : 0, at::kLong);
+      const torch::Tensor each =
+          torch::full({}, context.replica_id_in_sync_group() % named.local == 0 ? own : 0, at::kLong);
       const torch::Tensor all = context.all_reduce("sum", each);
       if (context.replica_id_in_sync_group() == named.first) sum = all.item<int64_t>();
     });
@@ -241,9 +250,8 @@ TEST_P(ShardTest, EachReplicaHasItsPartOfTheState) {
 }
 
 TEST_P(ShardTest, StateIsLoadedWithAnyDivisionAndNumberOfReplicas) {
-  for (const auto& [from, to] : std::vector<std::pair<Shard, Shard>>{{Shard::State, Shard::None},
-                                                                     {Shard::None, Shard::Gradients},
-                                                                     {Shard::Gradients, Shard::State}}) {
+  for (const auto& [from, to] : std::vector<std::pair<Shard, Shard>>{
+           {Shard::State, Shard::None}, {Shard::None, Shard::Gradients}, {Shard::Gradients, Shard::State}}) {
     const auto make = [&](const NamedStrategy& where, const Strategy& with, Shard shard, uint64_t seed) {
       return make_training_with<SavedNet, optim::Adam>({.shard = shard}, where, with, seed, optim::AdamOptions(0.01));
     };
@@ -346,7 +354,7 @@ TEST_P(ShardRefusalTest, WhatCannotBeDividedIsRefused) {
   EXPECT_EQ(make({.shard = Shard::Gradients}), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Strategies, ShardTest, ::testing::ValuesIn(all_strategies(TpuSize{2, 1})), strategy_name);
+INSTANTIATE_TEST_SUITE_P(Strategies, ShardTest, ::testing::ValuesIn(shard_strategies()), strategy_name);
 INSTANTIATE_TEST_SUITE_P(Strategies, ShardRefusalTest, ::testing::ValuesIn(all_strategies(TpuSize{2, 1})),
                          strategy_name);
 

@@ -264,7 +264,8 @@ TEST(EstimateTest, DividedState) {
   using enum EstimatedStrategy;
   const c10::Device gpu(c10::DeviceType::CUDA, 0);
   EXPECT_EQ(state({.strategy = Mirrored, .replicas = 4, .shard = Shard::State, .device = gpu}), 50);
-  EXPECT_EQ(state({.strategy = MultiWorker, .replicas = 2, .workers = 3, .shard = Shard::Gradients, .device = gpu}), 34);
+  EXPECT_EQ(state({.strategy = MultiWorker, .replicas = 2, .workers = 3, .shard = Shard::Gradients, .device = gpu}),
+            34);
   EXPECT_EQ(state({.strategy = Mirrored, .replicas = 4, .shard = Shard::State}), 200) << "one machine has all parts";
   EXPECT_EQ(state({.strategy = MultiWorker, .replicas = 2, .workers = 4, .shard = Shard::State}), 50);
   EXPECT_EQ(state({.strategy = MultiWorker, .workers = 4, .one_machine = true, .shard = Shard::State}), 200);

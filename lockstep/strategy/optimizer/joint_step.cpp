@@ -154,7 +154,7 @@ void JointStep::separate() const {
   std::vector<at::Tensor> parameters;
   for (const Member& member : members_) {
     for (size_t p = 0; p < member.replica.tensors.parameters.size(); ++p) {
-      if (member.replica.exchange->is_in_flight(p) || member.replica.reduced.is_sum(p)) continue;
+      if (member.replica.is_in_flight(p) || member.replica.reduced.is_sum(p)) continue;
       parameters.push_back(member.replica.tensors.parameters[p]);
     }
   }
@@ -199,7 +199,10 @@ void JointStep::drop_gradients() const {
 }
 
 void JointStep::abandon() const {
-  for (const Member& member : members_) member.replica.exchange->abandon_backward();
+  for (const Member& member : members_) {
+    member.replica.exchange->abandon_backward();
+    if (member.replica.divided) member.replica.divided->abandon_backward();
+  }
   drop_gradients();
 }
 
@@ -212,8 +215,8 @@ void JointStep::minimize(const at::Tensor& loss, const MinimizeOptions& options)
     GradientBuckets* last = nullptr;
     for (const Member& member : members_) {
       const comm::CollectiveOwnerScope as_owner(owner(member));
-      if (!needs_whole_sums(options) && member.replica.scatters()) continue;
-      last = member.replica.exchange->begin_backward(last);
+      const bool scatters = member.replica.scatters() && !needs_whole_sums(options);
+      last = scatters ? member.replica.divided->begin_backward(last) : member.replica.exchange->begin_backward(last);
     }
     backward(loss, scale);
     if (members_.size() > 1) separate();

@@ -248,12 +248,14 @@ void OptimizerCoreState::update_from_sums(OptimizerReplica& replica, const Agree
 
 void OptimizerCoreState::update_parameters(OptimizerReplica& replica) {
   const OptimizerWrites::Scope counted(replica.writes);
+  if (replica.divided) replica.divided->finish_backward();
   replica.make_dense_where_needed();
   if (!replica.scope.reaches_all && !replica.scatters()) replica.exchange->reduce(replica.reduced);
   std::vector<char> present;
   std::vector<char> sums;
   {
     ReplicaGradients published = replica.exchange->publish(replica.reduced);
+    if (replica.divided) replica.divided->set_presence(published);
     for (const ParameterRange segment : plan.segments) {
       replica.exchange->collective("optimizer step", published, [&](const AllGradients& all) {
         present = presence(all);

@@ -6,6 +6,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/strategy/optimizer/exchange/make_exchange.h"
 #include "lockstep/strategy/optimizer/tensor_mark.h"
 #include "lockstep/strategy/strategy_impl.h"
 
@@ -29,16 +30,23 @@ std::unique_ptr<DividedUpdate> make_divided_update(const StrategyImpl& strategy,
     return std::find(plan.methods.begin(), plan.methods.end(), method) != plan.methods.end();
   };
   if (!has(UpdateMethod::Divided)) return nullptr;
-  return std::make_unique<DividedUpdate>(
-      DividedUpdateSetup{.group = [&strategy, replica] { return strategy.group(replica); },
-                         .rank = strategy.global_replica(replica),
-                         .num_ranks = strategy.num_replicas_in_sync(),
-                         .parameters = tensors,
-                         .groups = plan.groups,
-                         .divided = std::move(divided),
-                         .prototype = prototype,
-                         .scatters = shard == Shard::Gradients && !has(UpdateMethod::Sharded),
-                         .bytes_per_bucket = strategy.communication_options().bytes_per_pack});
+  DividedUpdateSetup setup{.group = [&strategy, replica] { return strategy.group(replica); },
+                           .rank = strategy.global_replica(replica),
+                           .num_ranks = strategy.num_replicas_in_sync(),
+                           .parameters = tensors,
+                           .groups = plan.groups,
+                           .divided = std::move(divided),
+                           .prototype = prototype,
+                           .scatters = shard == Shard::Gradients && !has(UpdateMethod::Sharded),
+                           .bytes_per_bucket = strategy.communication_options().bytes_per_pack};
+  if (sends_gradients(strategy, {})) {
+    setup.backward_group = [&strategy, replica] { return strategy.gradient_group(replica); };
+    setup.wait = [&strategy, replica](c10::function_ref<void()> wait) {
+      const auto waits = strategy.wait_for_gradients(replica);
+      wait();
+    };
+  }
+  return std::make_unique<DividedUpdate>(std::move(setup));
 }
 
 void bump_versions_of(const std::vector<at::Tensor>& tensors) {

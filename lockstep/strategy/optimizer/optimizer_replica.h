@@ -44,6 +44,10 @@ struct OptimizerReplica {
 
   /// Whether gradients are summed for their owners alone.
   bool scatters() const { return divided && divided->scatters(); }
+  /// Whether another thread may be using the gradient of a parameter.
+  bool is_in_flight(size_t parameter) const {
+    return exchange->is_in_flight(parameter) || (divided && divided->is_in_flight(parameter));
+  }
   /// Returns the chunks of a parameter that this replica owns.
   std::vector<ShardedUpdate::ChunkState> chunks_of(size_t parameter) const;
 

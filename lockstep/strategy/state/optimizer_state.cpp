@@ -235,7 +235,7 @@ int64_t OptimizerCore::state_bytes(int replica) const {
   LOCKSTEP_CHECK_INDEX(replica >= 0 && static_cast<size_t>(replica) < state_->replicas.size(),
                        "[optimizer] no such replica in this process: replica=", replica,
                        ", replicas=", state_->replicas.size());
-  const OptimizerReplica& held = *state_->replicas[static_cast<size_t>(replica)];
+  OptimizerReplica& held = *state_->replicas[static_cast<size_t>(replica)];
   int64_t bytes = 0;
   const auto add = [&](const ParameterState& state) {
     for (const auto& [name, tensor] : state.tensors) bytes += static_cast<int64_t>(tensor.nbytes());

@@ -43,7 +43,8 @@ OptimizerPrototype::Factory factory_of(const std::string& kind) {
     return OptimizerPrototype::Factory(
         [options](OptimizerPrototype::Groups groups) { return std::make_unique<O>(std::move(groups), options); });
   };
-  if (kind == "sgd") return with(std::type_identity<optim::SGD>(), optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.01));
+  if (kind == "sgd")
+    return with(std::type_identity<optim::SGD>(), optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.01));
   if (kind == "adam") return with(std::type_identity<optim::Adam>(), optim::AdamOptions(0.01).amsgrad(true));
   if (kind == "adamw") return with(std::type_identity<optim::AdamW>(), optim::AdamWOptions(0.01));
   if (kind == "rmsprop") {
@@ -235,8 +236,7 @@ TEST_P(DividedUpdateTest, EachReplicaHasItsPartOfTheState) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Optimizers, DividedUpdateTest,
-                         ::testing::Values("sgd", "adam", "adamw", "rmsprop", "adagrad"),
+INSTANTIATE_TEST_SUITE_P(Optimizers, DividedUpdateTest, ::testing::Values("sgd", "adam", "adamw", "rmsprop", "adagrad"),
                          [](const auto& info) { return info.param; });
 
 TEST(DividedUpdate, StateThatWasDroppedIsMadeAnew) {

@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/strategy/optimizer/exchange/gradient_gate.h"
@@ -31,12 +32,11 @@ at::Tensor flat_tensor(std::vector<at::Tensor> pieces, int64_t size, const at::T
 }  // namespace
 
 DividedUpdate::DividedUpdate(DividedUpdateSetup setup)
-    : setup_(std::move(setup)), last_bucket_(setup_.divided.size(), 0), memory_(setup_.divided.size()) {
+    : setup_(std::move(setup)), buckets_left_(setup_.divided.size(), 0), memory_(setup_.divided.size()) {
   const int64_t bytes = setup_.bytes_per_bucket > 0 ? setup_.bytes_per_bucket : kBytesPerDividedBucket;
   for (DividedBucket& bucket : divide(setup_.parameters.stored, setup_.divided, setup_.num_ranks, bytes)) {
     Bucket made;
     for (const DividedPiece& piece : bucket.owned_by(setup_.rank)) made.own.push_back({piece, {}});
-    for (const DividedPiece& piece : bucket.pieces) last_bucket_[piece.where.parameter] = buckets_.size();
     made.all = std::move(bucket);
     buckets_.push_back(std::move(made));
   }
@@ -79,46 +79,110 @@ void DividedUpdate::prepare() {
   if (!optimizer_) {
     std::vector<std::vector<at::Tensor>> slices(groups.size());
     for (const Bucket& bucket : buckets_) {
-      for (const Slice& slice : bucket.own) slices[setup_.groups[slice.where.where.parameter]].push_back(slice.parameter);
+      for (const Slice& slice : bucket.own)
+        slices[setup_.groups[slice.where.where.parameter]].push_back(slice.parameter);
     }
     optimizer_ = setup_.prototype.make_for(slices);
   }
   for (size_t g = 0; g < groups.size(); ++g) optimizer_->param_groups()[g].set_options(groups[g].options().clone());
 }
 
-/// Returns the sums of this rank's elements of a bucket. Gradients that are sums already do not take part.
-at::Tensor DividedUpdate::scatter(const DividedBucket& bucket, const AgreedGradients& agreed,
-                                  ReducedGradients& reduced) const {
+/// Returns the sums of this rank's elements of a bucket. Undefined gradients count as zero.
+at::Tensor DividedUpdate::scatter(const comm::Group& group, const DividedBucket& bucket,
+                                  c10::function_ref<at::Tensor(size_t)> gradient_of) const {
   const at::TensorOptions options = at::TensorOptions().dtype(bucket.dtype).device(bucket.device);
   std::vector<at::Tensor> pieces;
   for (const auto& [where, offset] : bucket.pieces) {
-    const size_t p = where.parameter;
-    at::Tensor gradient;
-    if (agreed.present[p] != kAbsent && !is_sum(agreed, p)) {
-      reduced.take_share(p);
-      gradient = gradient_to_reduce(setup_.parameters.parameters[p], setup_.parameters.name(p));
-    }
+    const at::Tensor gradient = gradient_of(where.parameter);
     pieces.push_back(gradient.defined() ? elements(gradient, where) : at::zeros({where.size()}, options));
   }
   const at::Tensor flat = flat_tensor(std::move(pieces), setup_.num_ranks * bucket.part, options);
-  return setup_.group().reduce_scatter(flat, ReduceOp::Sum);
+  return group.reduce_scatter(flat, ReduceOp::Sum);
 }
 
-void DividedUpdate::drop_gradients(size_t bucket) const {
+/// On the thread of the buckets.
+at::Tensor DividedUpdate::sum_during_backward(size_t bucket) {
+  const at::Tensor sums = scatter(setup_.backward_group(), buckets_[bucket].all, [&](size_t p) {
+    return gradient_to_reduce(setup_.parameters.parameters[p], setup_.parameters.name(p));
+  });
+  wait_for_stream(buckets_[bucket].all.device);  // the gradients may be memory of another stream
+  drop_gradients(bucket);
+  return sums;
+}
+
+void DividedUpdate::count_buckets() {
+  std::fill(buckets_left_.begin(), buckets_left_.end(), 0);
+  for (const Bucket& bucket : buckets_) {
+    for (const DividedPiece& piece : bucket.all.pieces) ++buckets_left_[piece.where.parameter];
+  }
+}
+
+void DividedUpdate::drop_gradients(size_t bucket) {
   for (const DividedPiece& piece : buckets_[bucket].all.pieces) {
     const size_t p = piece.where.parameter;
-    if (last_bucket_[p] == bucket) setup_.parameters.parameters[p].mutable_grad().reset();
+    if (--buckets_left_[p] == 0) setup_.parameters.parameters[p].mutable_grad().reset();
   }
+}
+
+GradientBuckets* DividedUpdate::begin_backward(GradientBuckets* after) {
+  if (backward_sums_ && !backward_sums_->fits(setup_.parameters.parameters)) backward_sums_.reset();
+  if (!backward_sums_) return after;
+  count_buckets();
+  setup_.wait([&] { after = backward_sums_->begin(after); });
+  return after;
+}
+
+void DividedUpdate::finish_backward() {
+  if (backward_sums_) setup_.wait([&] { backward_sums_->finish(); });
+}
+
+void DividedUpdate::abandon_backward() {
+  if (backward_sums_) setup_.wait([&] { backward_sums_->drop(); });
+}
+
+void DividedUpdate::set_presence(ReplicaGradients& published) const {
+  for (size_t p = 0; backward_sums_ && p < published.parameters.size(); ++p) {
+    if (backward_sums_->has_summed(p)) {
+      published.parameters[p].presence = backward_sums_->was_computed(p) ? kDense : kAbsent;
+    }
+  }
+}
+
+/// After the first step: which buckets can be summed during backward.
+void DividedUpdate::follow_backward(const AgreedGradients& agreed) {
+  if (!setup_.backward_group) return;
+  if (backward_sums_) return backward_sums_->drop();
+  std::vector<const DividedBucket*> buckets;
+  for (const Bucket& bucket : buckets_) buckets.push_back(&bucket.all);
+  backward_sums_ = std::make_unique<BackwardSums>(buckets, setup_.parameters.parameters, agreed.present,
+                                                  [this](size_t bucket) { return sum_during_backward(bucket); });
+}
+
+/// Returns the sums of this rank's elements of a bucket; undefined where all gradients are sums already, or absent.
+at::Tensor DividedUpdate::sums_of(size_t bucket, const AgreedGradients& agreed, ReducedGradients& reduced) {
+  at::Tensor early = backward_sums_ ? backward_sums_->sums(bucket) : at::Tensor();
+  if (early.defined()) {
+    if (early.is_cuda()) early.record_stream(c10::impl::VirtualGuardImpl(at::kCUDA).getStream(early.device()));
+    return early;
+  }
+  const DividedBucket& all = buckets_[bucket].all;
+  const auto is_summed_here = [&](size_t p) { return agreed.present[p] != kAbsent && !is_sum(agreed, p); };
+  at::Tensor sums;
+  if (std::any_of(all.pieces.begin(), all.pieces.end(),
+                  [&](const DividedPiece& piece) { return is_summed_here(piece.where.parameter); })) {
+    sums = scatter(setup_.group(), all, [&](size_t p) {
+      if (!is_summed_here(p)) return at::Tensor();
+      reduced.take_share(p);
+      return gradient_to_reduce(setup_.parameters.parameters[p], setup_.parameters.name(p));
+    });
+  }
+  return sums;
 }
 
 /// Gives each slice its elements of the sums.
 void DividedUpdate::take_gradients(size_t bucket, const AgreedGradients& agreed, ReducedGradients& reduced) {
-  Bucket& taken = buckets_[bucket];
-  const bool any_to_sum = std::any_of(taken.all.pieces.begin(), taken.all.pieces.end(), [&](const DividedPiece& piece) {
-    return agreed.present[piece.where.parameter] != kAbsent && !is_sum(agreed, piece.where.parameter);
-  });
-  const at::Tensor sums = any_to_sum ? scatter(taken.all, agreed, reduced) : at::Tensor();
-  for (Slice& slice : taken.own) {
+  const at::Tensor sums = sums_of(bucket, agreed, reduced);
+  for (Slice& slice : buckets_[bucket].own) {
     const UpdateChunk& where = slice.where.where;
     slice.parameter.mutable_grad().reset();
     if (agreed.present[where.parameter] == kAbsent) continue;
@@ -133,7 +197,6 @@ void DividedUpdate::take_gradients(size_t bucket, const AgreedGradients& agreed,
     slice.parameter.mutable_grad() = gradient;
     gradient_bytes_ += static_cast<int64_t>(gradient.nbytes());
   }
-  if (setup_.scatters) drop_gradients(bucket);
 }
 
 /// Gets the updated values of all owners.
@@ -155,13 +218,20 @@ void DividedUpdate::step(const AgreedGradients& agreed, ReducedGradients& reduce
   check_dense(agreed);
   prepare();
   gradient_bytes_ = 0;
-  for (size_t b = 0; b < buckets_.size(); ++b) take_gradients(b, agreed, reduced);
+  const bool has_early_sums = backward_sums_ && backward_sums_->has_sums();
+  if (!has_early_sums) count_buckets();
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    const bool is_early = has_early_sums && backward_sums_->sums(b).defined();
+    take_gradients(b, agreed, reduced);
+    if (setup_.scatters && !is_early) drop_gradients(b);
+  }
   optimizer_->step();
   for (Bucket& bucket : buckets_) {
     for (Slice& slice : bucket.own) slice.parameter.mutable_grad().reset();
     share_values(bucket, agreed);
   }
   store_copies(agreed);
+  if (setup_.scatters) follow_backward(agreed);
 }
 
 /// Parameters that are not contiguous were updated in copies.
@@ -218,10 +288,9 @@ void check_shard(const OptimizerSetup& setup, const torch::optim::Optimizer& kin
       }
     }
   }
-  LOCKSTEP_CHECK_VALUE(
-      setup.shard != Shard::Gradients || std::holds_alternative<compression::None>(setup.compression),
-      "[optimizer] gradients that are divided over replicas cannot be compressed: compression=", setup.compression,
-      "; use Shard::State with compression, or Shard::Gradients without");
+  LOCKSTEP_CHECK_VALUE(setup.shard != Shard::Gradients || std::holds_alternative<compression::None>(setup.compression),
+                       "[optimizer] gradients that are divided over replicas cannot be compressed: compression=",
+                       setup.compression, "; use Shard::State with compression, or Shard::Gradients without");
 }
 
 }  // namespace lockstep::detail
