@@ -126,11 +126,16 @@ int64_t cpu_steps(const StepMemory& step, int64_t count) {
   return count == 1 ? sum_of({step.passes, step.gradients}) : times(count, std::max(step.passes, step.gradients));
 }
 
-PlaceMemory on_each_device(const StepMemory& step) {
+/// The state of one of `parts` where the plan divides it.
+int64_t divided_state(const StepMemory& step, const TrainingPlan& plan, int64_t parts) {
+  return plan.shard == Shard::None ? step.optimizer_state : (step.optimizer_state + parts - 1) / parts;
+}
+
+PlaceMemory on_each_device(const StepMemory& step, const TrainingPlan& plan) {
   return {.name = "each device",
           .parameters = step.parameters,
           .buffers = step.buffers,
-          .optimizer_state = step.optimizer_state,
+          .optimizer_state = divided_state(step, plan, times(plan.workers, plan.replicas)),
           .step = std::max(step.passes, step.update)};
 }
 
@@ -142,13 +147,13 @@ PlaceMemory on_cpus(const StepMemory& step, const TrainingPlan& plan) {
   return {.name = plan.workers > workers ? "the machine of each worker" : "the machine",
           .parameters = is_central ? step.parameters : times(replicas, step.parameters),
           .buffers = times(replicas, step.buffers),
-          .optimizer_state = step.optimizer_state,
+          .optimizer_state = divided_state(step, plan, plan.workers / workers),
           .step = cpu_steps(step, replicas)};
 }
 
 /// Central storage with replicas on other devices: the host has parameters, state, and the gradients of all replicas.
 std::vector<PlaceMemory> central_with_devices(const StepMemory& step, const TrainingPlan& plan) {
-  PlaceMemory device = on_each_device(step);
+  PlaceMemory device = on_each_device(step, plan);
   device.optimizer_state = 0;
   device.step = step.passes;
   const PlaceMemory host{.name = "the host",
@@ -238,6 +243,10 @@ MemoryEstimate estimate_memory(const StepMemory& step, const TrainingPlan& plan)
                        "[estimate_memory] several workers need the strategy multi_worker: workers=", plan.workers);
   LOCKSTEP_CHECK_VALUE(plan.replicas == 1 || plan.strategy != EstimatedStrategy::OneDevice,
                        "[estimate_memory] one_device has one replica: replicas=", plan.replicas);
+  LOCKSTEP_CHECK_VALUE(
+      plan.shard == Shard::None || (plan.shard != Shard::Parameters && plan.strategy != EstimatedStrategy::TPU),
+      "[estimate_memory] parameters, and state on TPUs, cannot be divided over replicas; use ",
+      "Shard::None, or Shard::State on other devices");
   MemoryEstimate result{.replica = step};
   const bool on_devices = plan.strategy == EstimatedStrategy::TPU || !plan.device.is_cpu();
   if (!on_devices) {
@@ -246,7 +255,7 @@ MemoryEstimate estimate_memory(const StepMemory& step, const TrainingPlan& plan)
     return result;
   }
   const bool is_central = plan.strategy == EstimatedStrategy::Central;
-  result.places = is_central ? central_with_devices(step, plan) : std::vector{on_each_device(step)};
+  result.places = is_central ? central_with_devices(step, plan) : std::vector{on_each_device(step, plan)};
   if (plan.strategy != EstimatedStrategy::TPU) set_memory(result.places[0], plan.device);
   if (is_central) set_memory(result.places[1], c10::DeviceType::CPU);
   return result;

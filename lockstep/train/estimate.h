@@ -12,6 +12,7 @@
 #include <torch/optim/optimizer.h>
 
 #include "lockstep/api.h"
+#include "lockstep/strategy/optimizer/optimizer_setup.h"
 
 /// How much memory a training takes, before it is started.
 namespace lockstep {
@@ -74,6 +75,8 @@ struct LOCKSTEP_API TrainingPlan {
   int workers = 1;
   /// Whether all workers run on one machine and share memory; else each has a machine of its own.
   bool one_machine = false;
+  /// What the optimizer divides over replicas. Gradients count as a whole: backward may need all of them at once.
+  Shard shard = Shard::None;
   /// The first of the devices that replicas compute on; CPU replicas share the machine's memory.
   c10::Device device{c10::DeviceType::CPU};
 };
@@ -108,8 +111,8 @@ struct LOCKSTEP_API MemoryEstimate {
 /// Returns what a training takes, from the memory of a step on one replica.
 ///
 /// On CPUs the replicas of a worker share the optimizer's state: each updates a part of all parameters. On GPUs and TPU
-/// cores each replica has all of it. Central storage has parameters and state once, and copies of the parameters on
-/// other devices.
+/// cores each replica has all of it, or its part where the plan divides it (`shard`). Central storage has parameters
+/// and state once, and copies of the parameters on other devices.
 LOCKSTEP_API MemoryEstimate estimate_memory(const StepMemory& step, const TrainingPlan& plan);
 
 /// Measures, and estimates: `rows` are those of one replica.

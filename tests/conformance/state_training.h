@@ -164,12 +164,12 @@ inline std::string difference(const State& a, const State& b) {
 
 /// `seed` is that of the first values.
 template <class M, class O, class Options, class... Args>
-SavedTraining make_training(const NamedStrategy& named, const Strategy& strategy, uint64_t seed, const Options& options,
-                            const Args&... args) {
+SavedTraining make_training_with(const GradientOptions& gradients, const NamedStrategy& named, const Strategy& strategy,
+                                 uint64_t seed, const Options& options, const Args&... args) {
   torch::manual_seed(seed);
   auto scope = strategy.scope();
   const auto model = module<M>(args...);
-  const auto adam = optimizer<O>(model, options);
+  const auto adam = optimizer<O>(model, options, gradients);
   const auto loss_of = [model](const torch::Tensor& x, const torch::Tensor& y) {
     return average_loss((model->forward(x) - y).square(), 12);
   };
@@ -220,6 +220,12 @@ SavedTraining make_training(const NamedStrategy& named, const Strategy& strategy
     return all;
   };
   return training;
+}
+
+template <class M, class O, class Options, class... Args>
+SavedTraining make_training(const NamedStrategy& named, const Strategy& strategy, uint64_t seed, const Options& options,
+                            const Args&... args) {
+  return make_training_with<M, O>({}, named, strategy, seed, options, args...);
 }
 
 /// A kind of training.

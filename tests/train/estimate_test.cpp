@@ -258,6 +258,21 @@ TEST(EstimateTest, PlacesOfStrategies) {
   EXPECT_EQ(central.places[1].total(), 100 + 200 + 2 * 100);
 }
 
+TEST(EstimateTest, DividedState) {
+  const StepMemory step{.rows = 1, .parameters = 100, .gradients = 100, .optimizer_state = 200, .passes = 150};
+  const auto state = [&](const TrainingPlan& plan) { return estimate_memory(step, plan).places.at(0).optimizer_state; };
+  using enum EstimatedStrategy;
+  const c10::Device gpu(c10::DeviceType::CUDA, 0);
+  EXPECT_EQ(state({.strategy = Mirrored, .replicas = 4, .shard = Shard::State, .device = gpu}), 50);
+  EXPECT_EQ(state({.strategy = MultiWorker, .replicas = 2, .workers = 3, .shard = Shard::Gradients, .device = gpu}),
+            34);
+  EXPECT_EQ(state({.strategy = Mirrored, .replicas = 4, .shard = Shard::State}), 200) << "one machine has all parts";
+  EXPECT_EQ(state({.strategy = MultiWorker, .replicas = 2, .workers = 4, .shard = Shard::State}), 50);
+  EXPECT_EQ(state({.strategy = MultiWorker, .workers = 4, .one_machine = true, .shard = Shard::State}), 200);
+  EXPECT_THROW(state({.strategy = TPU, .replicas = 8, .shard = Shard::State}), c10::ValueError);
+  EXPECT_THROW(state({.strategy = Mirrored, .shard = Shard::Parameters}), c10::ValueError);
+}
+
 TEST(EstimateTest, VerdictsAndErrors) {
   MemoryEstimate estimate;
   estimate.places = {{.name = "the machine", .parameters = 3 << 20, .available = 4 << 20}};

@@ -43,6 +43,10 @@ class JointStep {
   comm::CollectiveOwner owner(const Member& member) const { return member.state.owner(operation_); }
   int replica() const { return members_[0].replica.index; }
   bool averages() const;
+  /// Whether whole sums of gradients are looked at before the update.
+  static bool needs_whole_sums(const MinimizeOptions& options) {
+    return options.clip_norm || options.clip_value || options.scaler != nullptr;
+  }
   bool needs_own_gradients(const MinimizeOptions& options) const { return options.scaler != nullptr || averages(); }
 
   std::optional<double> scale_for(const MinimizeOptions& options) const;
@@ -150,7 +154,7 @@ void JointStep::separate() const {
   std::vector<at::Tensor> parameters;
   for (const Member& member : members_) {
     for (size_t p = 0; p < member.replica.tensors.parameters.size(); ++p) {
-      if (member.replica.exchange->is_in_flight(p) || member.replica.reduced.is_sum(p)) continue;
+      if (member.replica.is_in_flight(p) || member.replica.reduced.is_sum(p)) continue;
       parameters.push_back(member.replica.tensors.parameters[p]);
     }
   }
@@ -158,7 +162,7 @@ void JointStep::separate() const {
 }
 
 bool JointStep::prepare(const MinimizeOptions& options, std::optional<double> scale) const {
-  if (!options.clip_norm && !options.clip_value && !scale) return true;
+  if (!needs_whole_sums(options)) return true;
   std::vector<OptimizerGradients> gradients;
   for (const Member& member : members_) {
     const comm::CollectiveOwnerScope as_owner(owner(member));
@@ -195,7 +199,10 @@ void JointStep::drop_gradients() const {
 }
 
 void JointStep::abandon() const {
-  for (const Member& member : members_) member.replica.exchange->abandon_backward();
+  for (const Member& member : members_) {
+    member.replica.exchange->abandon_backward();
+    if (member.replica.divided) member.replica.divided->abandon_backward();
+  }
   drop_gradients();
 }
 
@@ -208,7 +215,8 @@ void JointStep::minimize(const at::Tensor& loss, const MinimizeOptions& options)
     GradientBuckets* last = nullptr;
     for (const Member& member : members_) {
       const comm::CollectiveOwnerScope as_owner(owner(member));
-      last = member.replica.exchange->begin_backward(last);
+      const bool scatters = member.replica.scatters() && !needs_whole_sums(options);
+      last = scatters ? member.replica.divided->begin_backward(last) : member.replica.exchange->begin_backward(last);
     }
     backward(loss, scale);
     if (members_.size() > 1) separate();

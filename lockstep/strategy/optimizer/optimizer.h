@@ -48,6 +48,9 @@ struct GradientOptions {
   Gradients gradients = Gradients::Sum;
   /// What is sent between workers in place of gradients: `compression::Float16{}`, `compression::PowerSGD{.rank = 2}`.
   GradientCompression compression = compression::None{};
+  /// What of the update is divided over replicas. Needs an optimizer that treats every element of a parameter alone
+  /// (`kElementwise`) and dense gradients, and no XLA devices: otherwise NotImplementedError.
+  Shard shard = Shard::None;
 };
 
 /// An optimizer of LibTorch whose parameters are replicated on all devices: what `optimizer<O>(...)` returns.
@@ -125,13 +128,17 @@ class Optimizer {
 
   /// Returns what the optimizer keeps, by the names of its parameters: "first.weight.exp_avg", and the options of its
   /// parameter groups: "group.0.lr". Tensors are whole, however replicas and workers divide them. Where workers share
-  /// memory, all of them call it.
+  /// memory or divide state (`Shard`), all of them call it.
   State state() const { return detail::state_of_object(*state_object()); }
   /// Replaces all of it; state of any strategy and any number of replicas and workers. A parameter without values is as
   /// before its first update. Every worker calls it. Errors are those of `load_state(module, ...)`.
   LoadResult load_state(const State& state, const LoadOptions& options = {}) const {
     return detail::load_object(*state_object(), state, options);
   }
+
+  /// Returns how many bytes of it a replica of this process has: with `Shard::State` its part of what `state` returns.
+  /// Tables with sparse gradients have theirs in memory of all replicas, which counts as a whole.
+  int64_t state_bytes(int replica) const { return core_->state_bytes(replica); }
 
   detail::OptimizerCore& core() const { return *core_; }
   /// Internal: for steps of several optimizers.
@@ -190,6 +197,7 @@ Optimizer<O> make_optimizer(const std::vector<std::shared_ptr<ModuleReplicas>>& 
   OptimizerCore::Setup setup = setup_for(modules, groups);
   setup.gradients = gradients.gradients;
   setup.compression = gradients.compression;
+  setup.shard = gradients.shard;
   set_factories<O>(setup, options...);
   Optimizer<O> made(std::move(setup));
   set_unchanged(modules);
@@ -250,6 +258,7 @@ Optimizer<O> optimizer(const std::vector<Variable>& variables, const Options& op
   detail::OptimizerCore::Setup setup = detail::setup_for(variables);
   setup.gradients = gradients.gradients;
   setup.compression = gradients.compression;
+  setup.shard = gradients.shard;
   detail::set_factories<O>(setup, options);
   return Optimizer<O>(std::move(setup));
 }

@@ -70,9 +70,11 @@ OptimizerCoreState::OptimizerCoreState(const OptimizerSetup& setup)
       elementwise(setup.elementwise),
       gradients(setup.gradients),
       compression(setup.compression),
+      shard(setup.shard),
       checks_rates(tensors.size() > 1 && has_learning_rates(prototype.front())),
       number(setup.strategy->next_optimizer()) {
   check_own_parameters(tensors, tensors[0].names);
+  check_shard(setup, prototype.kind());
   validate(compression);
   if (!std::holds_alternative<compression::None>(compression) && !sends_gradients(*strategy, central)) {
     LOCKSTEP_LOG(Warn) << "compression of gradients has no effect: replicas of one process, and workers that share "
@@ -92,12 +94,14 @@ void OptimizerCoreState::make_plan() {
     exchanges.push_back(
         make_exchange(*strategy, r, num_replicas, tensors[static_cast<size_t>(r)], central, compression));
   }
-  plan = plan_updates(tensors, group_of_each_parameter(prototype.groups()), elementwise,
-                      exchanges[0]->scope().num_readers);
+  const int num_owners = exchanges[0]->scope().num_readers;
+  std::vector<size_t> groups = group_of_each_parameter(prototype.groups());
+  plan = divides() ? plan_divided_updates(tensors, std::move(groups), num_owners, strategy->num_replicas_in_sync())
+                   : plan_updates(tensors, std::move(groups), elementwise, num_owners);
   for (int r = 0; r < num_replicas; ++r) {
     const auto i = static_cast<size_t>(r);
     replicas.push_back(std::make_unique<OptimizerReplica>(r, *strategy, tensors[i], std::move(exchanges[i]), plan,
-                                                          prototype, averages(), row_memory));
+                                                          prototype, averages(), row_memory, shard));
   }
 }
 
@@ -216,20 +220,22 @@ void OptimizerCoreState::update_published(OptimizerReplica& replica, const AllGr
 }
 
 /// Updates the other parameters, after their gradients have been summed.
-void OptimizerCoreState::update_from_sums(OptimizerReplica& replica, const std::vector<char>& present,
-                                          const std::vector<char>& sums) const {
+void OptimizerCoreState::update_from_sums(OptimizerReplica& replica, const AgreedGradients& agreed) const {
+  const auto& [present, sums] = agreed;
   const bool rows_from_sums = !replica.scope.publishes_sparse;
+  const bool scatters = replica.scatters();
   bool any_rows = false;
   bool any_replicated = false;
   std::vector<char> skip(plan.groups.size(), 0);
   for (size_t p = 0; p < skip.size(); ++p) {
     const bool by_rows = rows_from_sums && replica.methods[p] == UpdateMethod::Rows;
     const bool replicated = replica.methods[p] == UpdateMethod::Replicated;
-    skip[p] = (by_rows || replicated) && sums[p] == 0 ? 0 : 1;
+    const bool divided = replica.methods[p] == UpdateMethod::Divided && !scatters;
+    skip[p] = (by_rows || replicated || divided) && sums[p] == 0 ? 0 : 1;
     any_rows = any_rows || (by_rows && present[p] != kAbsent);
     any_replicated = any_replicated || replicated;
   }
-  if (!any_rows && !any_replicated) return;
+  if (!any_rows && !any_replicated && !replica.divided) return;
   if (has_several_replicas()) replica.exchange->sum(present, skip, replica.reduced);
   for (size_t p = 0; p < skip.size() && any_rows; ++p) {
     if (replica.methods[p] != UpdateMethod::Rows) continue;
@@ -237,16 +243,19 @@ void OptimizerCoreState::update_from_sums(OptimizerReplica& replica, const std::
     if (sum.defined()) replica.tables.apply_sum(p, sum);
   }
   if (any_replicated) replica.whole->step();
+  if (replica.divided) replica.divided->step(agreed, replica.reduced);
 }
 
 void OptimizerCoreState::update_parameters(OptimizerReplica& replica) {
   const OptimizerWrites::Scope counted(replica.writes);
+  if (replica.divided) replica.divided->finish_backward();
   replica.make_dense_where_needed();
-  if (!replica.scope.reaches_all) replica.exchange->reduce(replica.reduced);
+  if (!replica.scope.reaches_all && !replica.scatters()) replica.exchange->reduce(replica.reduced);
   std::vector<char> present;
   std::vector<char> sums;
   {
     ReplicaGradients published = replica.exchange->publish(replica.reduced);
+    if (replica.divided) replica.divided->set_presence(published);
     for (const ParameterRange segment : plan.segments) {
       replica.exchange->collective("optimizer step", published, [&](const AllGradients& all) {
         present = presence(all);
@@ -257,8 +266,10 @@ void OptimizerCoreState::update_parameters(OptimizerReplica& replica) {
     }
     replica.store_updated(published, present);
   }
-  update_from_sums(replica, present, sums);
-  replica.exchange->finish_step(present);
+  AgreedGradients agreed{std::move(present), std::move(sums)};
+  if (replica.scatters()) agreed = replica.exchange->of_all_replicas(std::move(agreed));
+  update_from_sums(replica, agreed);
+  replica.exchange->finish_step(agreed.present);
   replica.reduced.set_used();
   replica.bump_versions();
 }
@@ -362,6 +373,9 @@ StrategyImpl& OptimizerCore::strategy() const { return *state_->strategy; }
 
 Gradients OptimizerCore::gradients() const { return state_->gradients; }
 
-size_t OptimizerCore::num_sharded() const { return state_->replicas[0]->methods.count(UpdateMethod::Sharded); }
+size_t OptimizerCore::num_sharded() const {
+  const UpdateMethods& methods = state_->replicas[0]->methods;
+  return methods.count(UpdateMethod::Sharded) + methods.count(UpdateMethod::Divided);
+}
 
 }  // namespace lockstep::detail

@@ -64,6 +64,8 @@ class LOCKSTEP_API OptimizerCore {
   Gradients gradients() const;
   /// Number of parameters whose update the replicas share.
   size_t num_sharded() const;
+  /// Bytes of the state that a local replica has; of tables that are updated by rows, what all replicas have together.
+  int64_t state_bytes(int replica) const;
   /// Its state, for checkpoints.
   std::shared_ptr<StateObject> state_object() const;
 

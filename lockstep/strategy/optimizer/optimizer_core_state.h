@@ -29,6 +29,7 @@ struct OptimizerCoreState final : RunObserver {
   const bool elementwise;
   const Gradients gradients;
   const GradientCompression compression;
+  const Shard shard;
   /// Whether several replicas could change the learning rates.
   const bool checks_rates;
   UpdatePlan plan;
@@ -64,6 +65,8 @@ struct OptimizerCoreState final : RunObserver {
   void add_buffers(int replica, HeldTensors& held) const;
   void check_before_first_step(int replica);
 
+  /// Whether updates are divided that would be replicated.
+  bool divides() const { return shard != Shard::None && has_several_replicas() && central.empty(); }
   bool has_several_replicas() const { return strategy->num_replicas_in_sync() > 1; }
   OptimizerReplica& current_replica(const char* operation) const;
   comm::CollectiveOwner owner(const char* operation) const { return {"optimizer", number, operation}; }
@@ -75,8 +78,7 @@ struct OptimizerCoreState final : RunObserver {
   void update_parameters(OptimizerReplica& replica);
   void update_published(OptimizerReplica& replica, const AllGradients& all, const std::vector<char>& present,
                         ParameterRange segment) const;
-  void update_from_sums(OptimizerReplica& replica, const std::vector<char>& present,
-                        const std::vector<char>& sums) const;
+  void update_from_sums(OptimizerReplica& replica, const AgreedGradients& agreed) const;
 };
 
 }  // namespace lockstep::detail

@@ -1,9 +1,12 @@
 #include "lockstep/strategy/optimizer/optimizer_replica.h"
 
+#include <algorithm>
+
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/strategy/optimizer/exchange/make_exchange.h"
 #include "lockstep/strategy/optimizer/tensor_mark.h"
 #include "lockstep/strategy/strategy_impl.h"
 
@@ -15,6 +18,35 @@ SumShare share_of_sums(const StrategyImpl& strategy, int replica, bool averages)
   if (averages) return {SumShare::Whole};
   if (is_compiled) return {SumShare::Part, strategy.num_replicas_in_sync()};
   return {strategy.global_replica(replica) == 0 ? SumShare::Whole : SumShare::None};
+}
+
+/// Null where no parameter is divided. Sums of gradients whose updates replicas of a worker share are made together.
+std::unique_ptr<DividedUpdate> make_divided_update(const StrategyImpl& strategy, int replica,
+                                                   const ReplicaParameters& tensors, const UpdatePlan& plan,
+                                                   const OptimizerPrototype& prototype, Shard shard) {
+  std::vector<char> divided;
+  for (const UpdateMethod method : plan.methods) divided.push_back(method == UpdateMethod::Divided ? 1 : 0);
+  const auto has = [&](UpdateMethod method) {
+    return std::find(plan.methods.begin(), plan.methods.end(), method) != plan.methods.end();
+  };
+  if (!has(UpdateMethod::Divided)) return nullptr;
+  DividedUpdateSetup setup{.group = [&strategy, replica] { return strategy.group(replica); },
+                           .rank = strategy.global_replica(replica),
+                           .num_ranks = strategy.num_replicas_in_sync(),
+                           .parameters = tensors,
+                           .groups = plan.groups,
+                           .divided = std::move(divided),
+                           .prototype = prototype,
+                           .scatters = shard == Shard::Gradients && !has(UpdateMethod::Sharded),
+                           .bytes_per_bucket = strategy.communication_options().bytes_per_pack};
+  if (sends_gradients(strategy, {})) {
+    setup.backward_group = [&strategy, replica] { return strategy.gradient_group(replica); };
+    setup.wait = [&strategy, replica](c10::function_ref<void()> wait) {
+      const auto waits = strategy.wait_for_gradients(replica);
+      wait();
+    };
+  }
+  return std::make_unique<DividedUpdate>(std::move(setup));
 }
 
 void bump_versions_of(const std::vector<at::Tensor>& tensors) {
@@ -46,7 +78,7 @@ std::vector<ReplicaParameters> parameters_of_replicas(const OptimizerSetup& setu
 OptimizerReplica::OptimizerReplica(int index_, const StrategyImpl& strategy, const ReplicaParameters& tensors_,
                                    std::unique_ptr<GradientExchange> exchange_, const UpdatePlan& plan,
                                    const OptimizerPrototype& prototype, bool averages,
-                                   std::shared_ptr<RowMemory> row_memory)
+                                   std::shared_ptr<RowMemory> row_memory, Shard shard)
     : index(index_),
       tensors(tensors_),
       exchange(std::move(exchange_)),
@@ -56,10 +88,16 @@ OptimizerReplica::OptimizerReplica(int index_, const StrategyImpl& strategy, con
               [&prototype](at::Tensor slice, size_t group) { return prototype.make_for(std::move(slice), group); }),
       tables(prototype, tensors.stored, plan.groups, scope, std::move(row_memory)),
       whole(make_whole_update({strategy, index, tensors, plan.groups, methods, prototype, *exchange})),
+      divided(make_divided_update(strategy, index, tensors, plan, prototype, shard)),
       reduced(tensors.parameters, share_of_sums(strategy, index, averages)),
       writes(strategy.parameter_writes(), strategy.num_replicas_in_sync() > 1 || tensors.stored_once
                                               ? tensors.parameters
                                               : std::vector<at::Tensor>()) {}
+
+std::vector<ShardedUpdate::ChunkState> OptimizerReplica::chunks_of(size_t parameter) const {
+  std::vector<ShardedUpdate::ChunkState> chunks = sharded.chunks_of(parameter);
+  return chunks.empty() && divided ? divided->chunks_of(parameter) : chunks;
+}
 
 void OptimizerReplica::make_dense_where_needed() {
   for (size_t p = 0; p < tensors.parameters.size(); ++p) {

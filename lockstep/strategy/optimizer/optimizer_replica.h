@@ -9,6 +9,7 @@
 #include "lockstep/strategy/optimizer/exchange/gradient_exchange.h"
 #include "lockstep/strategy/optimizer/optimizer_setup.h"
 #include "lockstep/strategy/optimizer/parameter_writes.h"
+#include "lockstep/strategy/optimizer/update/divided_update.h"
 #include "lockstep/strategy/optimizer/update/optimizer_prototype.h"
 #include "lockstep/strategy/optimizer/update/rows/table_updates.h"
 #include "lockstep/strategy/optimizer/update/sharded_update.h"
@@ -38,7 +39,17 @@ struct AccumulatedGradients {
 struct OptimizerReplica {
   OptimizerReplica(int index_, const StrategyImpl& strategy, const ReplicaParameters& tensors_,
                    std::unique_ptr<GradientExchange> exchange_, const UpdatePlan& plan,
-                   const OptimizerPrototype& prototype, bool averages, std::shared_ptr<RowMemory> row_memory);
+                   const OptimizerPrototype& prototype, bool averages, std::shared_ptr<RowMemory> row_memory,
+                   Shard shard);
+
+  /// Whether gradients are summed for their owners alone.
+  bool scatters() const { return divided && divided->scatters(); }
+  /// Whether another thread may be using the gradient of a parameter.
+  bool is_in_flight(size_t parameter) const {
+    return exchange->is_in_flight(parameter) || (divided && divided->is_in_flight(parameter));
+  }
+  /// Returns the chunks of a parameter that this replica owns.
+  std::vector<ShardedUpdate::ChunkState> chunks_of(size_t parameter) const;
 
   /// Makes sparse gradients dense where the optimizer has state for dense ones. Those that are being sent become dense
   /// there.
@@ -67,6 +78,8 @@ struct OptimizerReplica {
   ShardedUpdate sharded;
   TableUpdates tables;
   const std::unique_ptr<WholeUpdate> whole;
+  /// Null where no parameter is divided.
+  const std::unique_ptr<DividedUpdate> divided;
   ReducedGradients reduced;
   OptimizerWrites writes;
   /// The gradients that were there when the run began.

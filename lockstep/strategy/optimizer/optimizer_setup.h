@@ -23,6 +23,26 @@ enum class Gradients {
   Mean,
 };
 
+/// What of an update is divided over the replicas, so that each one holds a part of it. Training has the same values
+/// with each of them.
+///
+/// On CPUs of one process, and of workers that share memory, replicas divide state and update without being asked, and
+/// no sum of whole gradients is ever made: there `State` and `Gradients` are in effect in any case. Central storage has
+/// state once for all replicas. With one replica there is nothing to divide.
+enum class Shard {
+  /// On GPUs, and between workers that send messages, every replica has all state and makes all of the update.
+  None,
+  /// Gradients are summed on all replicas. Each replica has optimizer state for its part of the elements of all
+  /// parameters, updates them, and gets the updated values of the others.
+  State,
+  /// Gradients are divided, too: each replica gets the sums of its part alone, and whole gradients are freed bucket by
+  /// bucket. Afterwards no gradient is left, also after `step()`. Where gradients are clipped or a scaler is used, and
+  /// after `reduce_gradients`, they are summed on all replicas first.
+  Gradients,
+  /// NotImplementedError: LibTorch's modules have no call before forward by which parameters could be gathered.
+  Parameters,
+};
+
 }  // namespace lockstep
 
 namespace lockstep::detail {
@@ -50,6 +70,7 @@ struct OptimizerSetup {
   bool elementwise = false;
   Gradients gradients = Gradients::Sum;
   GradientCompression compression = {};
+  Shard shard = Shard::None;
 };
 
 }  // namespace lockstep::detail

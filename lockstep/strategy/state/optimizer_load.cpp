@@ -32,6 +32,8 @@ struct LoadedParameter {
   /// What tensors of elements are converted to after they have been read.
   std::optional<at::ScalarType> dtype = {};
 
+  bool is_in_chunks() const { return method == UpdateMethod::Sharded || method == UpdateMethod::Divided; }
+
   void convert() {
     if (!dtype) return;
     const auto convert_all = [&](ParameterState& state) {
@@ -156,8 +158,8 @@ class OptimizerLoad : public std::enable_shared_from_this<OptimizerLoad> {
   void read_elements(LoadPlan::Part& part, size_t p, const std::string& name, const std::string& field,
                      at::ScalarType dtype) {
     part.read(name + "." + field, dtype, stored(p).sizes().vec(), [self = shared_from_this(), p, field, dtype] {
-      return self->all_[p].method == UpdateMethod::Sharded ? self->make_chunks(p, field, dtype)
-                                                           : self->make_whole(p, field, dtype, self->stored(p).sizes());
+      return self->all_[p].is_in_chunks() ? self->make_chunks(p, field, dtype)
+                                          : self->make_whole(p, field, dtype, self->stored(p).sizes());
     });
   }
 
@@ -171,13 +173,14 @@ class OptimizerLoad : public std::enable_shared_from_this<OptimizerLoad> {
                         found->second.scalar_type() == dtype && found->second.is_contiguous();
       if (fits) return found->second.view(-1);
     }
-    return at::empty({chunk.where.size()}, dtype);
+    const c10::Device device = stored(chunk.where.parameter).device();
+    return at::empty({chunk.where.size()}, at::TensorOptions().dtype(dtype).device(device));
   }
 
   std::vector<StatePiece> make_chunks(size_t p, const std::string& field, at::ScalarType dtype) {
     std::vector<StatePiece> targets;
     for (size_t r = 0; r < core_->replicas.size(); ++r) {
-      const auto chunks = core_->replicas[r]->sharded.chunks_of(p);
+      const auto chunks = core_->replicas[r]->chunks_of(p);
       all_[p].chunks[r].resize(chunks.size());
       for (size_t i = 0; i < chunks.size(); ++i) {
         const at::Tensor values = chunk_memory(chunks[i], field, dtype);
@@ -249,7 +252,7 @@ class OptimizerLoad : public std::enable_shared_from_this<OptimizerLoad> {
         loaded.whole.integers[field] = part.integer_or(name + "." + field, 0);
       } else if (std::holds_alternative<double>(*number)) {
         loaded.whole.numbers[field] = part.number_or(name + "." + field, 0);
-      } else if (loaded.method == UpdateMethod::Sharded) {
+      } else if (loaded.is_in_chunks()) {
         read_elements(part, p, name, field, stored(p).scalar_type());
       } else {
         read_whole(part, p, name, field, nullptr);
@@ -266,6 +269,7 @@ class OptimizerLoad : public std::enable_shared_from_this<OptimizerLoad> {
     for (size_t r = 0; r < core.replicas.size(); ++r) {
       OptimizerReplica& replica = *core.replicas[r];
       std::vector<ParameterState> whole(all_.size());
+      if (replica.divided) replica.divided->drop_state();
       for (size_t p = 0; p < all_.size(); ++p) {
         const LoadedParameter& loaded = all_[p];
         const bool is_dense = loaded.method == UpdateMethod::Sharded && loaded.has_values;
@@ -286,9 +290,11 @@ class OptimizerLoad : public std::enable_shared_from_this<OptimizerLoad> {
   void finish_chunks(OptimizerReplica& replica, size_t p) {
     LoadedParameter& loaded = all_[p];
     const bool is_sharded = loaded.method == UpdateMethod::Sharded && loaded.has_values;
+    const bool is_divided = loaded.method == UpdateMethod::Divided && loaded.has_values;
     const at::Tensor memory = is_sharded ? replica.tensors.values_to_update(p) : at::Tensor();
-    const auto chunks = replica.sharded.renew(p, memory);
-    if (!is_sharded) return;
+    auto chunks = replica.sharded.renew(p, memory);
+    if (is_divided) chunks = replica.divided->renew(p);
+    if (!is_sharded && !is_divided) return;
     std::vector<ParameterState>& states = loaded.chunks[static_cast<size_t>(replica.index)];
     states.resize(chunks.size());
     for (size_t i = 0; i < chunks.size(); ++i) {

@@ -50,7 +50,7 @@ SavedParameter save_chunks(const OptimizerCoreState& core, size_t p) {
   SavedParameter saved;
   const std::vector<int64_t> sizes = core.tensors[0].stored[p].sizes().vec();
   for (const auto& replica : core.replicas) {
-    for (const auto& chunk : replica->sharded.chunks_of(p)) {
+    for (const auto& chunk : replica->chunks_of(p)) {
       if (chunk.optimizer == nullptr) continue;
       add_chunk(chunk.where, read_parameter_state(*chunk.optimizer, chunk.parameter), sizes, saved);
     }
@@ -85,9 +85,18 @@ SavedParameter save_whole(const OptimizerCoreState& core, size_t p) {
   return saved;
 }
 
-/// Whether other workers own chunks of the parameters.
-bool has_owners_elsewhere(const OptimizerCoreState& core) {
-  return core.replicas[0]->scope.num_readers > static_cast<int>(core.replicas.size());
+/// Whether other workers own chunks of a parameter.
+bool has_owners_elsewhere(const OptimizerCoreState& core, size_t p) {
+  switch (core.replicas[0]->methods[p]) {
+    case UpdateMethod::Sharded:
+      return core.replicas[0]->scope.num_readers > static_cast<int>(core.replicas.size());
+    case UpdateMethod::Divided:
+      return core.strategy->num_workers() > 1;
+    case UpdateMethod::Rows:
+    case UpdateMethod::Replicated:
+      break;
+  }
+  return false;
 }
 
 /// Whether the state is one of LibTorch's classes.
@@ -126,7 +135,7 @@ void agree_on_chunks(const OptimizerCoreState& core, const StateSchema& schema, 
   at::Tensor table = at::zeros({num_parameters, ChunkSummary::kColumns}, at::kLong);
   auto own = table.accessor<int64_t, 2>();
   for (int64_t p = 0; p < num_parameters; ++p) {
-    if (core.replicas[0]->methods[static_cast<size_t>(p)] != UpdateMethod::Sharded) continue;
+    if (!has_owners_elsewhere(core, static_cast<size_t>(p))) continue;
     const ChunkSummary summary(schema, all[static_cast<size_t>(p)]);
     own[p][0] = summary.fields;
     own[p][1] = summary.dtype;
@@ -137,12 +146,13 @@ void agree_on_chunks(const OptimizerCoreState& core, const StateSchema& schema, 
   const auto agreed = table.accessor<int64_t, 2>();
   for (int64_t p = 0; p < num_parameters; ++p) {
     const auto parameter = static_cast<size_t>(p);
-    if (core.replicas[0]->methods[parameter] != UpdateMethod::Sharded) continue;
+    if (!has_owners_elsewhere(core, parameter)) continue;
     const auto& kind = core.prototype.kind();
     LOCKSTEP_CHECK_IMPLEMENTED(agreed[p][0] < ChunkSummary::kUnknown,
-                               "[optimizer state] workers that share memory cannot save the state of a class of the ",
-                               "user that they divide: class=", c10::demangle(typeid(kind).name()),
-                               "; do not set kElementwise for it, or choose another engine: LOCKSTEP_ENGINE=gloo");
+                               "[optimizer state] workers cannot save the state of a class of the user that they ",
+                               "divide: class=", c10::demangle(typeid(kind).name()),
+                               "; do not set kElementwise for it, or use messages between workers ",
+                               "(LOCKSTEP_ENGINE=gloo) without Shard");
     if (agreed[p][2] > 0) all[parameter].integers["step"] = agreed[p][2] - 1;
     for (size_t field = 0; field < schema.tensors.size(); ++field) {
       if ((agreed[p][0] >> field & 1) == 0) continue;
@@ -193,6 +203,7 @@ State save_optimizer(const OptimizerCoreState& core) {
   for (size_t p = 0; p < names.size(); ++p) {
     switch (core.replicas[0]->methods[p]) {
       case UpdateMethod::Sharded:
+      case UpdateMethod::Divided:
         all[p] = save_chunks(core, p);
         break;
       case UpdateMethod::Rows:
@@ -203,9 +214,9 @@ State save_optimizer(const OptimizerCoreState& core) {
         break;
     }
   }
-  if (has_owners_elsewhere(core) && core.replicas[0]->methods.count(UpdateMethod::Sharded) > 0) {
-    agree_on_chunks(core, schema, all);
-  }
+  bool is_divided = false;
+  for (size_t p = 0; p < names.size(); ++p) is_divided = is_divided || has_owners_elsewhere(core, p);
+  if (is_divided) agree_on_chunks(core, schema, all);
   State state;
   for (size_t p = 0; p < names.size(); ++p) {
     for (auto& [name, tensor] : all[p].tensors) state.set(names[p] + "." + name, std::move(tensor));
@@ -217,6 +228,29 @@ State save_optimizer(const OptimizerCoreState& core) {
   const auto& groups = core.prototype.groups();
   for (size_t g = 0; g < groups.size(); ++g) add_group_options(groups[g].options(), c10::str("group.", g), state);
   return state;
+}
+
+int64_t OptimizerCore::state_bytes(int replica) const {
+  check_outside_of_replicas("state_bytes");
+  LOCKSTEP_CHECK_INDEX(replica >= 0 && static_cast<size_t>(replica) < state_->replicas.size(),
+                       "[optimizer] no such replica in this process: replica=", replica,
+                       ", replicas=", state_->replicas.size());
+  OptimizerReplica& held = *state_->replicas[static_cast<size_t>(replica)];
+  int64_t bytes = 0;
+  const auto add = [&](const ParameterState& state) {
+    for (const auto& [name, tensor] : state.tensors) bytes += static_cast<int64_t>(tensor.nbytes());
+  };
+  for (size_t p = 0; p < state_->plan.groups.size(); ++p) {
+    for (const auto& chunk : held.chunks_of(p)) {
+      if (chunk.optimizer != nullptr) add(read_parameter_state(*chunk.optimizer, chunk.parameter));
+    }
+    if (held.methods[p] == UpdateMethod::Replicated) add(held.whole->state_of(p));
+    const RowState* const rows = held.methods[p] == UpdateMethod::Rows ? held.tables.state_of(p) : nullptr;
+    for (int field = 0; rows != nullptr && field < StateFields::kMax; ++field) {
+      if (rows->table(field).defined()) bytes += static_cast<int64_t>(rows->table(field).nbytes());
+    }
+  }
+  return bytes;
 }
 
 std::shared_ptr<StateObject> OptimizerCore::state_object() const { return std::make_shared<OptimizerObject>(state_); }

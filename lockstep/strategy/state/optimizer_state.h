@@ -22,7 +22,8 @@ struct OptimizerCoreState;
 /// The names of the parameters, all different.
 std::vector<std::string> parameter_names(const OptimizerCoreState& core);
 
-/// Returns names and values. Where workers share memory, each holds a part of the tensors, and all call it together.
+/// Returns names and values. Where workers share memory or divide state, each holds a part of the tensors, and all call
+/// it together.
 State save_optimizer(const OptimizerCoreState& core);
 
 /// Plans to replace all state.

@@ -32,6 +32,12 @@ struct ExchangeScope {
   bool publishes_sparse = true;
 };
 
+/// What replicas together have: for each parameter its presence, and whether its gradient is a sum on all of them.
+struct AgreedGradients {
+  std::vector<char> present;
+  std::vector<char> sums;
+};
+
 /// One replica's side of the exchange. All replicas make the same calls in the same order, each on its own thread.
 class GradientExchange {
  public:
@@ -59,6 +65,9 @@ class GradientExchange {
   /// is what all replicas together have.
   virtual void sum(const std::vector<char>& present, const std::vector<char>& skip, ReducedGradients& reduced) = 0;
 
+  /// Collective over all replicas: extends what the readers together have to all replicas.
+  virtual AgreedGradients of_all_replicas(AgreedGradients of_readers) const { return of_readers; }
+
   /// Returns what the others read of this replica in one step. `reduced` says which of its gradients are sums.
   virtual ReplicaGradients publish(const ReducedGradients& reduced) = 0;
   /// Collective over the readers: does `work` on what all of them have published. Nobody returns before all are done.
@@ -68,12 +77,6 @@ class GradientExchange {
   virtual void refresh(ParameterRange /*updated*/) {}
   /// Ends a step in which the replicas together had gradients of `present`.
   virtual void finish_step(const std::vector<char>& /*present*/) {}
-};
-
-/// What all readers together have: for each parameter its presence, and whether its gradient is a sum on all of them.
-struct AgreedGradients {
-  std::vector<char> present;
-  std::vector<char> sums;
 };
 
 /// Collective over the readers: returns what they have, `published` being this replica's `gradient_presence`.

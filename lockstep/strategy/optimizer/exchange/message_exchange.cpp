@@ -115,6 +115,10 @@ void MessageExchange::sum(const std::vector<char>& present, const std::vector<ch
   within_worker_.sum(present, skip, reduced);
 }
 
+AgreedGradients MessageExchange::of_all_replicas(AgreedGradients of_readers) const {
+  return agree_in_group(strategy_.group(replica_), of_readers);
+}
+
 ReplicaGradients MessageExchange::publish(const ReducedGradients& reduced) { return within_worker_.publish(reduced); }
 
 void MessageExchange::collective(const char* operation, ReplicaGradients& published, Work work) {

@@ -24,6 +24,7 @@ class LOCKSTEP_API MessageExchange final : public GradientExchange {
   }
   void reduce(ReducedGradients& reduced) override;
   void sum(const std::vector<char>& present, const std::vector<char>& skip, ReducedGradients& reduced) override;
+  AgreedGradients of_all_replicas(AgreedGradients of_readers) const override;
   ReplicaGradients publish(const ReducedGradients& reduced) override;
   void collective(const char* operation, ReplicaGradients& published, Work work) override;
 

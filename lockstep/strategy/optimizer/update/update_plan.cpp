@@ -54,6 +54,16 @@ UpdatePlan plan_updates(const std::vector<ReplicaParameters>& replicas, std::vec
   return plan;
 }
 
+UpdatePlan plan_divided_updates(const std::vector<ReplicaParameters>& replicas, std::vector<size_t> groups,
+                                int num_owners, int num_replicas) {
+  UpdatePlan plan = plan_updates(replicas, std::move(groups), /*elementwise=*/num_owners == num_replicas, num_owners);
+  for (size_t p = 0; p < plan.methods.size(); ++p) {
+    const bool is_empty = replicas[0].stored[p].numel() == 0;
+    if (plan.methods[p] == UpdateMethod::Replicated && !is_empty) plan.methods[p] = UpdateMethod::Divided;
+  }
+  return plan;
+}
+
 std::vector<std::vector<UpdateChunk>> plan_chunks(const std::vector<int64_t>& sizes,
                                                   const std::vector<int64_t>& element_bytes, int num_owners) {
   const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});

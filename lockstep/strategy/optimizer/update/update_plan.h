@@ -18,9 +18,13 @@ namespace lockstep::detail {
 ///   - `Rows`: for tables with sparse gradients. Each replica owns a part of the rows.
 ///   - `Replicated`: everything else (GPUs, LBFGS, optimizers that are not known to be elementwise). Gradients are
 ///     all-reduced, and every replica updates all of its own copy.
-/// The first and the last add gradients in the same fixed tree, so they give the same bits. What a strategy stores once
-/// is updated once.
-enum class UpdateMethod : char { Sharded, Rows, Replicated };
+///   - `Divided`: where it would be replicated, for elementwise optimizers and a `Shard`. Each replica owns a part of
+///   the
+///     elements of all parameters: it has state for them alone, updates them, and gets the values of the others from
+///     their owners.
+/// All but rows add gradients in the same fixed tree, so they give the same bits. What a strategy stores once is
+/// updated once.
+enum class UpdateMethod : char { Sharded, Rows, Replicated, Divided };
 
 /// Elements [begin, end) of one parameter that one replica reduces and updates for all.
 struct UpdateChunk {
@@ -52,6 +56,10 @@ struct UpdatePlan {
 /// replicas; no parameter is sharded unless the optimizer is elementwise.
 LOCKSTEP_API UpdatePlan plan_updates(const std::vector<ReplicaParameters>& replicas, std::vector<size_t> groups,
                                      bool elementwise, int num_owners);
+/// Divides what would be replicated over all replicas, `num_replicas` in number: parameters that owners would not
+/// share, or share with a part of the replicas only (`num_owners`).
+LOCKSTEP_API UpdatePlan plan_divided_updates(const std::vector<ReplicaParameters>& replicas, std::vector<size_t> groups,
+                                             int num_owners, int num_replicas);
 
 /// Divides parameters of the given sizes into `num_owners` lists of chunks with about the same number of elements.
 LOCKSTEP_API std::vector<std::vector<UpdateChunk>> plan_chunks(const std::vector<int64_t>& sizes,
