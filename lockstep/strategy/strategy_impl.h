@@ -200,12 +200,13 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   int threads_per_replica() const { return team_->threads.threads_per_replica(); }
 
  protected:
-  /// Takes a group whose ranks are threads of this process, with their rendezvous, and returns the group that a replica
-  /// calls.
-  using WrapGroup = std::function<comm::Group(const comm::Group&, const std::shared_ptr<comm::Rendezvous>&)>;
+  /// Takes the groups of ranks that are threads of this process, with their rendezvous, and returns those that replicas
+  /// call.
+  using WrapGroups =
+      std::function<std::vector<comm::Group>(std::vector<comm::Group>, const std::shared_ptr<comm::Rendezvous>&)>;
 
   explicit StrategyImpl(std::vector<LogicalDevice> devices, std::shared_ptr<Workers> workers = nullptr,
-                        WrapGroup wrap_group = nullptr);
+                        WrapGroups wrap_groups = nullptr);
 
  private:
   /// The threads of the local replicas, with their rendezvous and groups. They wait while a merge function is called,
@@ -237,7 +238,7 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
 
   std::vector<LogicalDevice> devices_;
   std::shared_ptr<Workers> workers_;
-  WrapGroup wrap_group_;
+  WrapGroups wrap_groups_;
   std::shared_ptr<comm::WorkerGroups> worker_groups_;
   mutable std::mutex worker_group_mutex_;
   std::shared_ptr<comm::WorkerGroups> gradient_groups_;
