@@ -46,14 +46,14 @@ else()
   set(LOCKSTEP_MPI_STATE "no: workers cannot use MPI; install libopenmpi-dev")
 endif()
 
-# With a LibTorch that has CUDA, or always with LOCKSTEP_NCCL=ON.
+# With a LibTorch that has CUDA.
 set(lockstep_nccl_default OFF)
 if(TARGET torch_cuda)
   set(lockstep_nccl_default ON)
 endif()
 option(LOCKSTEP_NCCL "Build the NCCL engine" ${lockstep_nccl_default})
 set(LOCKSTEP_NCCL_STATE "no: LibTorch has no CUDA")
-if(LOCKSTEP_NCCL)
+if(LOCKSTEP_NCCL AND TARGET torch_cuda)
   find_package(CUDAToolkit QUIET)
   find_path(LOCKSTEP_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} $ENV{NCCL_HOME}/include)
   find_library(LOCKSTEP_NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} $ENV{NCCL_HOME}/lib)

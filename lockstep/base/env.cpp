@@ -44,6 +44,9 @@ constexpr std::array kVariables{
     Variable{
         "LOCKSTEP_MEMORY_FOLDER", "",
         "Folder of a memory file system for snapshots of the last steps; lockstep run sets it. Unset: no snapshots."},
+    Variable{"LOCKSTEP_NCCL_STANDIN", "0",
+             "Internal, for lockstep's own tests: 1 opens the stand-in of NCCL that they build, where one card holds "
+             "several ranks. An error where it was not built."},
     Variable{"LOCKSTEP_NUM_WORKERS", "", "Number of pods of Kubernetes that train together."},
     Variable{"LOCKSTEP_ONEDNN", "",
              "Whether LibTorch may use oneDNN: 1 or 0. Unset: yes, except on Arm, where it is slower."},

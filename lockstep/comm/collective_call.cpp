@@ -86,6 +86,7 @@ uint64_t CollectiveCall::fingerprint() const {
   hash = mix_hash(hash, static_cast<uint64_t>(free_dimension));
   if (payload_type != nullptr) hash = mix_hash(hash, payload_type->hash_code());
   if (groups != nullptr) hash = mix_hash(hash, groups->hash());
+  if (!carrier.empty()) hash = mix_hash(hash, carrier.data(), carrier.size());
   for (const auto& tensor : given()) hash = mix_tensor(hash, tensor, free_dimension);
   return hash;
 }
@@ -119,6 +120,7 @@ std::string CollectiveCall::describe() const {
   if (root >= 0) out << separator << "root " << root;
   if (groups != nullptr) out << (tensors.empty() && root < 0 ? separator : ", ") << "within " << *groups;
   out << ')';
+  if (!carrier.empty()) out << " by " << carrier;
   if (site) out << " at " << site;
   if (outside_changes != 0) {
     out << " after the module was changed outside of run (checksum " << std::hex << outside_changes << std::dec

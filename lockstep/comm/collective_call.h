@@ -85,6 +85,8 @@ struct LOCKSTEP_API CollectiveCall {
   size_t readers = 0;
   /// What is compared and described in place of the inputs, where `readers` is not 0.
   at::ArrayRef<at::Tensor> divided{};
+  /// What carries the call where it is not the group's own exchange: "NCCL". A string literal.
+  std::string_view carrier{};
   /// Where the user called it; not compared.
   CallSite site = CallSite::current();
   /// See OutsideChangesScope.

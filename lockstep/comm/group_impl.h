@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,6 +28,13 @@ class GroupImpl {
   virtual bool is_alone() const { return size() == 1; }
   /// Whether NCCL carries tensors of GPUs.
   virtual bool uses_nccl() const { return false; }
+
+  /// A run of all local ranks begins: those of one process start afresh after an error that was thrown.
+  virtual void begin_run() {}
+  /// This rank's function has ended; a null `cause` means that it returned.
+  virtual void leave(const std::exception_ptr& /*cause*/) {}
+  /// All local ranks have ended. Throws where work that they have queued has failed.
+  virtual void end_run() {}
 
   virtual void do_all_reduce(at::TensorList inputs, at::TensorList outputs, ReduceOp op,
                              const CommunicationOptions& options) = 0;

@@ -1,13 +1,12 @@
 #include "lockstep/comm/job_engine.h"
 
 #include <array>
-#include <cstdlib>
-#include <set>
+#include <map>
 #include <sstream>
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/host_name.h"
+#include "lockstep/comm/device_collectives.h"
 #include "lockstep/comm/diagnostics/dump.h"
 #include "lockstep/comm/engines.h"
 #include "lockstep/comm/engines/shm/shm.h"
@@ -27,18 +26,11 @@ constexpr std::array kMessageEngines{
     EnginePreference{"gloo", "it works between any hosts"},
 };
 
-/// Names the GPUs of this process so that equal names are the same GPU. CUDA_VISIBLE_DEVICES renumbers them.
-std::string gpu_names(const std::vector<int>& gpus) {
-  const std::string host = host_name();
-  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  std::istringstream in(visible == nullptr ? "" : visible);
-  std::vector<std::string> names;
-  for (std::string name; std::getline(in, name, ',');) names.push_back(name);
+/// Names the cards of this process, one a line; equal lines are one card. CUDA_VISIBLE_DEVICES does not matter.
+std::string card_names(const std::vector<int>& gpus) {
+  const EngineModule& nccl = load_engine("nccl");
   std::string all;
-  for (const int gpu : gpus) {
-    const auto index = static_cast<size_t>(gpu);
-    all += c10::str(host, "/", index < names.size() ? names[index] : std::to_string(gpu), " ");
-  }
+  for (const int gpu : gpus) all += nccl.card_of(gpu) + "\n";
   return all;
 }
 
@@ -65,7 +57,7 @@ void JobEngine::choose() {
   const bool nccl_only = asked_ == "nccl" || (asked_ == "auto" && implementation == CommunicationImplementation::Nccl);
   LOCKSTEP_CHECK_VALUE(!nccl_only || !request_.gpus.empty(), "[", request_.operation,
                        "] NCCL works between GPUs, and the replicas are on CPUs; use AUTO or RING");
-  const bool nccl = (nccl_only || (any && !request_.gpus.empty())) && can_use_nccl();
+  const bool nccl = (nccl_only || (any && !request_.gpus.empty())) && can_use_nccl(nccl_only);
   if (!nccl && !nccl_only && (asked_ == "shm" || any) && connect_memory()) return;
   if ((nccl || !nccl_only) && choose_for_messages(nccl)) return;
   LOCKSTEP_CHECK_VALUE(false, "[", request_.operation,
@@ -73,13 +65,17 @@ void JobEngine::choose() {
                        ", communication=", implementation.name(), "; ", refusals_);
 }
 
-bool JobEngine::can_use_nccl() {
-  // NCCL refuses two processes on one GPU.
-  if (workers_share_gpus()) {
-    add_refusal("nccl: workers share a GPU");
-    return false;
-  }
-  return all_workers_have("nccl");
+bool JobEngine::can_use_nccl(bool is_asked_for) {
+  if (!all_workers_have("nccl")) return false;
+  if (takes_ranks_of_one_card()) return true;
+  const std::string shared = ranks_on_one_card();
+  if (shared.empty()) return true;
+  wait_for_readers();
+  LOCKSTEP_CHECK_VALUE(!is_asked_for, "[", request_.operation, "] NCCL needs a card for each replica: ", shared,
+                       "; use RING or LOCKSTEP_ENGINE=gloo, or give each worker cards of its own with "
+                       "CUDA_VISIBLE_DEVICES");
+  add_refusal("nccl: " + shared);
+  return false;
 }
 
 bool JobEngine::connect_memory() {
@@ -123,16 +119,29 @@ bool JobEngine::all_workers_have(std::string_view engine) {
   return true;
 }
 
-bool JobEngine::workers_share_gpus() {
-  const auto gpus = job_->all_gather(request_.name + "/cards", gpu_names(request_.gpus), request_.timeout);
-  std::set<std::string> seen;
-  for (const std::string& of_worker : gpus) {
-    std::istringstream in(of_worker);
-    for (std::string gpu; in >> gpu;) {
-      if (!seen.insert(gpu).second) return true;
+std::string JobEngine::ranks_on_one_card() {
+  const auto cards = job_->all_gather(request_.name + "/cards", card_names(request_.gpus), request_.timeout);
+  std::map<std::string, std::string> owners;
+  std::string shared;
+  for (int worker = 0; worker < job_->num_workers(); ++worker) {
+    std::istringstream in(cards[static_cast<size_t>(worker)]);
+    int gpu = 0;
+    for (std::string card; std::getline(in, card); ++gpu) {
+      const auto [owner, is_new] = owners.emplace(card, c10::str("replica ", gpu, " of ", job_->name(worker)));
+      if (is_new || !shared.empty()) continue;
+      shared = c10::str("card=", card, " of ", owner->second, " and replica ", gpu, " of ", job_->name(worker));
     }
   }
-  return false;
+  return shared;
+}
+
+/// Waits until all workers have read the names of the cards: those who throw then leave the job.
+void JobEngine::wait_for_readers() {
+  try {
+    job_->all_gather(request_.name + "/cards/read", "", request_.timeout);
+  } catch (const CollectiveError&) {
+    // Somebody has read and gone.
+  }
 }
 
 void JobEngine::add_refusal(const std::string& text) { refusals_ += (refusals_.empty() ? "" : "; ") + text; }
@@ -146,12 +155,17 @@ std::shared_ptr<WorkerGroups> JobEngine::make_groups(const std::string& purpose,
     TransportOptions options{.name = name, .num_lanes = ranks_per_worker, .timeout = request_.timeout};
     auto transport = make_transport(host_engine_, *job_, options);
     std::shared_ptr<Transport> device_transport;
+    std::shared_ptr<DeviceCollectives> collectives;
     if (name_ == "nccl" && ranks_per_worker == static_cast<int>(request_.gpus.size())) {
       options.devices = request_.gpus;
       device_transport = make_transport("nccl", *job_, options);
+      if (!request_.deterministic) {
+        collectives = make_device_collectives(
+            {.name = name, .devices = request_.gpus, .timeout = request_.timeout, .job = job_});
+      }
     }
     groups = make_message_groups(job_, std::move(transport), name, ranks_per_worker, request_.timeout,
-                                 std::move(device_transport));
+                                 std::move(device_transport), std::move(collectives));
   }
   const auto dumped = std::shared_ptr<DumpedGroups>(
       new DumpedGroups{groups, DumpedRecorder(purpose, job_->worker() * ranks_per_worker, groups->recorder())});

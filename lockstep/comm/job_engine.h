@@ -24,6 +24,8 @@ struct EngineRequest {
   CommunicationImplementation implementation = CommunicationImplementation::Auto;
   /// The GPU of each local rank; empty where ranks are on CPUs.
   std::vector<int> gpus{};
+  /// Whether gradients and all else must be added in the fixed tree: then NCCL only carries messages.
+  bool deterministic = false;
   /// How long to wait for other workers, now and in the collectives of the groups.
   std::chrono::milliseconds timeout{};
 };
@@ -48,11 +50,13 @@ class LOCKSTEP_API JobEngine {
 
  private:
   void choose();
-  bool can_use_nccl();
+  bool can_use_nccl(bool is_asked_for);
   bool connect_memory();
   bool choose_for_messages(bool with_nccl);
   bool all_workers_have(std::string_view engine);
-  bool workers_share_gpus();
+  /// Names two ranks on one card; empty where each has its own.
+  std::string ranks_on_one_card();
+  void wait_for_readers();
   void add_refusal(const std::string& text);
 
   std::shared_ptr<Job> job_;

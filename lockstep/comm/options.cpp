@@ -43,6 +43,7 @@ CommunicationOptions CommunicationOptions::merge(const CommunicationOptions& oth
   CommunicationOptions merged = *this;
   if (other.bytes_per_pack != 0) merged.bytes_per_pack = other.bytes_per_pack;
   if (other.timeout_seconds) merged.timeout_seconds = other.timeout_seconds;
+  if (other.deterministic) merged.deterministic = true;
   if (other.implementation != CommunicationImplementation::Auto) merged.implementation = other.implementation;
   return merged;
 }

@@ -51,6 +51,10 @@ struct LOCKSTEP_API CommunicationOptions {
   /// Given to a strategy of several workers, it chooses the engine. Given to a call, RING exchanges tensors of GPUs as
   /// copies on the CPU; NCCL is an error where it does not carry the call. The compiler of XLA devices chooses itself.
   CommunicationImplementation implementation = CommunicationImplementation::Auto;
+  /// Whether reductions of GPUs have the bits of reductions on CPUs: values are combined in the fixed tree, never by
+  /// NCCL's reductions. Between cards that costs more: every rank reads the values of all others. Given to a strategy
+  /// of several workers, it holds for gradients, too. CPUs are always deterministic.
+  bool deterministic = false;
 
   bool operator==(const CommunicationOptions&) const = default;
 

@@ -5,21 +5,21 @@
 
 #include "lockstep/base/env.h"
 #include "lockstep/comm/exchange_group.h"
+#include "lockstep/comm/group_impl.h"
 
 namespace lockstep::detail {
 
-LocalGradientGroups::LocalGradientGroups(int num_replicas, const WrapGroup& wrap_group)
+LocalGradientGroups::LocalGradientGroups(int num_replicas, const WrapGroups& wrap_groups)
     : rendezvous_(std::make_shared<comm::Rendezvous>(num_replicas, "gradients")),
       groups_(comm::make_local_groups(rendezvous_)) {
-  for (comm::Group& group : groups_) {
-    if (wrap_group) group = wrap_group(group, rendezvous_);
-  }
+  if (wrap_groups) groups_ = wrap_groups(std::move(groups_), rendezvous_);
   rendezvous_->set_default_timeout(env::seconds("LOCKSTEP_COLLECTIVE_TIMEOUT"));
 }
 
 void LocalGradientGroups::begin_run(int depth) {
   if (depth > 0 && !left_) return;
   rendezvous_->reset();
+  for (const comm::Group& group : groups_) group.impl()->begin_run();
   left_ = false;
   begun_at_ = depth;
 }
@@ -27,15 +27,20 @@ void LocalGradientGroups::begin_run(int depth) {
 /// An error ends the groups at any depth; a return only the run that has begun them.
 void LocalGradientGroups::leave(int replica, int depth, std::exception_ptr error) {
   if (!error && depth != begun_at_) return;
-  rendezvous_->leave(replica, std::move(error));
+  rendezvous_->leave(replica, error);
+  group(replica).impl()->leave(std::move(error));
   left_ = true;
 }
 
+void LocalGradientGroups::end_run(int depth) {
+  if (depth == begun_at_) groups_[0].impl()->end_run();
+}
+
 std::unique_ptr<LocalGradientGroups> make_local_gradient_groups(const std::vector<c10::Device>& devices,
-                                                                const WrapGroup& wrap_group) {
+                                                                const WrapGroups& wrap_groups) {
   const bool on_gpus = std::all_of(devices.begin(), devices.end(), [](c10::Device d) { return d.is_cuda(); });
   if (devices.size() < 2 || !on_gpus) return nullptr;
-  return std::make_unique<LocalGradientGroups>(static_cast<int>(devices.size()), wrap_group);
+  return std::make_unique<LocalGradientGroups>(static_cast<int>(devices.size()), wrap_groups);
 }
 
 }  // namespace lockstep::detail

@@ -13,15 +13,16 @@
 
 namespace lockstep::detail {
 
-/// Takes a group whose ranks are threads of this process, with their rendezvous, and returns the group that a replica
-/// calls.
-using WrapGroup = std::function<comm::Group(const comm::Group&, const std::shared_ptr<comm::Rendezvous>&)>;
+/// Takes the groups of ranks that are threads of this process, with their rendezvous, and returns those that replicas
+/// call.
+using WrapGroups =
+    std::function<std::vector<comm::Group>(std::vector<comm::Group>, const std::shared_ptr<comm::Rendezvous>&)>;
 
 /// Internal: the groups in which the replicas on the GPUs of one process sum gradients while they compute others. The
 /// threads of GradientBuckets call them, beside the collectives that the replicas make themselves.
 class LocalGradientGroups {
  public:
-  LocalGradientGroups(int num_replicas, const WrapGroup& wrap_group);
+  LocalGradientGroups(int num_replicas, const WrapGroups& wrap_groups);
 
   const comm::Group& group(int replica) const { return groups_[static_cast<size_t>(replica)]; }
 
@@ -30,6 +31,8 @@ class LocalGradientGroups {
   void begin_run(int depth);
   /// A replica has left a run of that depth: threads that wait for it get an error.
   void leave(int replica, int depth, std::exception_ptr error);
+  /// All replicas have left a run of that depth.
+  void end_run(int depth);
 
  private:
   std::shared_ptr<comm::Rendezvous> rendezvous_;
@@ -41,6 +44,6 @@ class LocalGradientGroups {
 
 /// Null unless there are several replicas, all on GPUs.
 std::unique_ptr<LocalGradientGroups> make_local_gradient_groups(const std::vector<c10::Device>& devices,
-                                                                const WrapGroup& wrap_group);
+                                                                const WrapGroups& wrap_groups);
 
 }  // namespace lockstep::detail

@@ -10,6 +10,7 @@
 #include "lockstep/comm/diagnostics/call_site.h"
 #include "lockstep/comm/diagnostics/dump.h"
 #include "lockstep/comm/exchange_group.h"
+#include "lockstep/comm/group_impl.h"
 #include "lockstep/comm/shared/arena.h"
 #include "lockstep/data/rewrites/batch_sizes.h"
 #include "lockstep/device/captured_graph.h"
@@ -92,9 +93,7 @@ StrategyImpl::Team::Team(const StrategyImpl& strategy, int depth, const Team* ou
       groups(comm::make_local_groups(rendezvous)),
       threads(torch_devices(strategy.devices()), strategy.global_replica(0), strategy.num_workers(),
               strategy.workers() == nullptr ? 1 : strategy.workers()->sharing_cores()) {
-  for (comm::Group& group : groups) {
-    if (strategy.wrap_group_) group = strategy.wrap_group_(group, rendezvous);
-  }
+  if (strategy.wrap_groups_) groups = strategy.wrap_groups_(std::move(groups), rendezvous);
   rendezvous->set_default_timeout(env::seconds("LOCKSTEP_COLLECTIVE_TIMEOUT"));
   if (Workers* workers = strategy.workers()) {
     spread = workers->make_groups(depth == 0 ? "replicas" : c10::str("replicas in merge ", depth),
@@ -112,10 +111,10 @@ StrategyImpl::Team::Team(const StrategyImpl& strategy, int depth, const Team* ou
   }
 }
 
-StrategyImpl::StrategyImpl(std::vector<LogicalDevice> devices, std::shared_ptr<Workers> workers, WrapGroup wrap_group)
+StrategyImpl::StrategyImpl(std::vector<LogicalDevice> devices, std::shared_ptr<Workers> workers, WrapGroups wrap_groups)
     : devices_(std::move(devices)),
       workers_(std::move(workers)),
-      wrap_group_(std::move(wrap_group)),
+      wrap_groups_(std::move(wrap_groups)),
       parameter_writes_(std::make_unique<ParameterWrites>()) {
   apply_machine_defaults();
   start_trace_of_environment(workers_.get());
@@ -127,7 +126,7 @@ StrategyImpl::StrategyImpl(std::vector<LogicalDevice> devices, std::shared_ptr<W
   if (workers_) worker_groups_ = workers_->make_groups("workers", 1);
   if (workers_ && !workers_->shares_memory())
     gradient_groups_ = workers_->make_groups("gradients", num_local_replicas());
-  if (!workers_) local_gradients_ = make_local_gradient_groups(torch_devices(devices_), wrap_group_);
+  if (!workers_) local_gradients_ = make_local_gradient_groups(torch_devices(devices_), wrap_groups_);
   team_ = std::make_unique<Team>(*this, 0, nullptr);
   if (!workers_) return;
   const auto watch = [&](const comm::WorkerGroups& groups, comm::GroupUse use, const comm::WatchedRuns* runs) {
@@ -311,6 +310,7 @@ void StrategyImpl::start_replicas(Team& team, int depth, c10::function_ref<void(
         if (depth == 0) watching = notify_before_run();
         if (num_replicas_in_sync() == 1 && parameter_device() == nullptr) watching.clear();
         team.rendezvous->reset();
+        for (const comm::Group& group : team.groups) group.impl()->begin_run();
         run = ++num_runs_;
         if (team.watched) team.watched->begin(run);
         if (team.watched && depth == 0) workers_->monitor().note_run();
@@ -334,7 +334,11 @@ void StrategyImpl::start_replicas(Team& team, int depth, c10::function_ref<void(
         }
         if (local_gradients_) local_gradients_->leave(replica, depth, error);
         team.rendezvous->leave(replica, error);
+        team.groups[static_cast<size_t>(replica)].impl()->leave(error);
       });
+  team.groups[0].impl()->end_run();
+  if (local_gradients_) local_gradients_->end_run(depth);
+  if (team.spread) team.spread->end_run();
 }
 
 data::detail::InputWorker StrategyImpl::input_worker() const { return {num_workers(), worker(), num_local_replicas()}; }

@@ -221,12 +221,10 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   int threads_per_replica() const { return team_->threads.threads_per_replica(); }
 
  protected:
-  /// Takes a group whose ranks are threads of this process, with their rendezvous, and returns the group that a replica
-  /// calls.
-  using WrapGroup = detail::WrapGroup;
+  using WrapGroups = detail::WrapGroups;
 
   explicit StrategyImpl(std::vector<LogicalDevice> devices, std::shared_ptr<Workers> workers = nullptr,
-                        WrapGroup wrap_group = nullptr);
+                        WrapGroups wrap_groups = nullptr);
 
  private:
   /// The threads of the local replicas, with their rendezvous and groups. They wait while a merge function is called,
@@ -261,7 +259,7 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
 
   std::vector<LogicalDevice> devices_;
   std::shared_ptr<Workers> workers_;
-  WrapGroup wrap_group_;
+  WrapGroups wrap_groups_;
   std::shared_ptr<comm::WorkerGroups> worker_groups_;
   mutable std::mutex worker_group_mutex_;
   std::shared_ptr<comm::WorkerGroups> gradient_groups_;

@@ -178,6 +178,7 @@ std::shared_ptr<Workers> Workers::join(const ClusterResolver& resolver, int repl
                                                                            .operation = "MultiWorkerMirroredStrategy",
                                                                            .implementation = options.implementation,
                                                                            .gpus = std::move(gpus),
+                                                                           .deterministic = options.deterministic,
                                                                            .timeout = workers->timeout_});
   workers->monitor_ = monitor_of(workers->job_);
   LOCKSTEP_LOG(Info) << workers->count() << " workers, this is " << workers->job_->name(workers->index()) << "; engine "

@@ -9,6 +9,7 @@
 #include <ATen/ops/empty_like.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/device_group.h"
 #include "lockstep/comm/diagnostics/dump.h"
 #include "lockstep/comm/diagnostics/worker_error.h"
 #include "lockstep/comm/exchange_group.h"
@@ -31,6 +32,16 @@ class MessageGroup final : public ExchangeGroup {
   int size() const override { return team_->num_ranks(); }
   const std::string& name() const override { return team_->name; }
   bool uses_nccl() const override { return team_->device_transport != nullptr; }
+
+  /// Calls `work` when all ranks have made an equal call.
+  void agree(const CollectiveCall& call, const CommunicationOptions& options, c10::function_ref<void()> work) {
+    failing_the_job(call, [&] {
+      run_together(call, options, [&](LocalCalls) {
+        peers_.begin(call, options);
+        work();
+      });
+    });
+  }
 
   void do_reduce_scatter(const at::Tensor& input, const at::Tensor& output, ReduceOp op,
                          const CommunicationOptions& options) override {
@@ -191,11 +202,13 @@ class MessageGroup final : public ExchangeGroup {
 
 class MessageGroups final : public WorkerGroups {
  public:
-  explicit MessageGroups(std::shared_ptr<MessageTeam> team)
-      : team_(std::move(team)), rendezvous_(std::make_shared<Rendezvous>(team_->ranks_per_worker, team_->name)) {
+  MessageGroups(std::shared_ptr<MessageTeam> team, std::shared_ptr<DeviceCollectives> collectives)
+      : team_(std::move(team)),
+        collectives_(std::move(collectives)),
+        rendezvous_(std::make_shared<Rendezvous>(team_->ranks_per_worker, team_->name)) {
     rendezvous_->set_default_timeout(team_->timeout);
     for (int local = 0; local < team_->ranks_per_worker; ++local) {
-      local_.emplace_back(std::make_shared<MessageGroup>(team_, rendezvous_, local));
+      local_.push_back(make_group(local));
     }
     watch_ = team_->job->on_change([this] {
       if (team_->job->failure() != nullptr) return abort();
@@ -206,6 +219,7 @@ class MessageGroups final : public WorkerGroups {
   }
 
   std::string_view engine() const override {
+    if (collectives_) return collectives_->name();
     return team_->device_transport ? team_->device_transport->name() : team_->transport->name();
   }
   void begin_run(uint64_t run) override {
@@ -216,19 +230,32 @@ class MessageGroups final : public WorkerGroups {
     if (team_->job->failure() != nullptr) abort();
   }
   void leave(int local, std::exception_ptr cause) override { rendezvous_->leave(local, std::move(cause)); }
+  void end_run() override {
+    if (collectives_) collectives_->check();
+  }
   uint64_t bytes_sent() const override { return team_->bytes_sent->load(); }
   const Recorder& recorder() const override { return rendezvous_->recorder(); }
 
  private:
+  Group make_group(int local) const {
+    auto group = std::make_shared<MessageGroup>(team_, rendezvous_, local);
+    if (!collectives_) return Group(group);
+    return Group(make_device_group(group, collectives_, local,
+                                   [group](const CollectiveCall& call, const CommunicationOptions& options,
+                                           c10::function_ref<void()> work) { group->agree(call, options, work); }));
+  }
+
   /// Ends all waits of the local ranks, for each other and for other workers.
   void abort() {
     const std::string& reason = team_->job->failure()->reason;
     team_->transport->abort(reason);
     if (team_->device_transport) team_->device_transport->abort(reason);
+    if (collectives_) collectives_->abort(reason);
     rendezvous_->abort(std::make_exception_ptr(std::runtime_error(reason)));
   }
 
   std::shared_ptr<MessageTeam> team_;
+  std::shared_ptr<DeviceCollectives> collectives_;
   std::shared_ptr<Rendezvous> rendezvous_;
   std::shared_ptr<void> watch_;
 };
@@ -238,14 +265,16 @@ class MessageGroups final : public WorkerGroups {
 std::shared_ptr<WorkerGroups> make_message_groups(std::shared_ptr<Job> job, std::shared_ptr<Transport> transport,
                                                   std::string name, int ranks_per_worker,
                                                   std::chrono::milliseconds timeout,
-                                                  std::shared_ptr<Transport> device_transport) {
+                                                  std::shared_ptr<Transport> device_transport,
+                                                  std::shared_ptr<DeviceCollectives> collectives) {
   return std::make_shared<MessageGroups>(
       std::make_shared<MessageTeam>(MessageTeam{.job = std::move(job),
                                                 .transport = std::move(transport),
                                                 .device_transport = std::move(device_transport),
                                                 .name = std::move(name),
                                                 .ranks_per_worker = ranks_per_worker,
-                                                .timeout = timeout}));
+                                                .timeout = timeout}),
+      std::move(collectives));
 }
 
 }  // namespace lockstep::comm

@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 
+#include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 
 namespace lockstep::comm {
@@ -47,7 +48,8 @@ std::filesystem::path own_folder() {
 /// The folder is looked up once: the loader may know a path that is relative to the folder the process started in.
 std::filesystem::path file_of(std::string_view name) {
   static const std::filesystem::path folder = own_folder();
-  return folder / ("liblockstep_" + std::string(name) + ".so");
+  const bool stands_in = name == "nccl" && env::flag("LOCKSTEP_NCCL_STANDIN");
+  return folder / ("liblockstep_" + std::string(name) + (stands_in ? "_standin" : "") + ".so");
 }
 
 /// Returns why the engine's file cannot be opened; empty if it is there.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/api.h"
+#include "lockstep/comm/device_collectives.h"
 #include "lockstep/comm/job/job.h"
 #include "lockstep/comm/transport/transport.h"
 
@@ -37,6 +38,13 @@ struct EngineModule {
   /// The engine's own all-reduce, a sum in place, as a baseline for measurements; null where there is none. `transport`
   /// is one of this engine's, and nothing else uses it at the same time.
   void (*all_reduce)(Transport& transport, float* data, size_t count) = nullptr;
+  /// Collectives between GPUs, and what follows: all null where the engine has none. Where the options have a job, all
+  /// its workers are connected when it returns.
+  std::shared_ptr<DeviceCollectives> (*make_device_collectives)(const DeviceCollectivesOptions& options) = nullptr;
+  /// Names a GPU: two GPUs of any processes with equal names are one card. Makes no context on it.
+  std::string (*card_of)(int device) = nullptr;
+  /// Whether a card may have several ranks of a group.
+  bool (*takes_ranks_of_one_card)() = nullptr;
 };
 using EngineEntry = const EngineModule* (*)();
 

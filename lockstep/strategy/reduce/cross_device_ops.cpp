@@ -8,9 +8,11 @@
 #include <ATen/ATen.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/device_collectives.h"
 #include "lockstep/device/device_scope.h"
 #include "lockstep/device/device_spec.h"
 #include "lockstep/device/logical_devices.h"
+#include "lockstep/strategy/reduce/nccl_on_one_thread.h"
 #include "lockstep/strategy/reduce/tree_reduce.h"
 #include "lockstep/strategy/variable/variable.h"
 
@@ -200,7 +202,10 @@ std::vector<at::Tensor> HierarchicalCopyAllReduce::do_copy(const at::Tensor& val
   return copies;
 }
 
-NcclAllReduce::NcclAllReduce(int num_packs) : num_packs_(num_packs) { check_num_packs("NcclAllReduce", num_packs); }
+NcclAllReduce::NcclAllReduce(int num_packs)
+    : num_packs_(num_packs), nccl_(std::make_shared<detail::NcclOnOneThread>()) {
+  check_num_packs("NcclAllReduce", num_packs);
+}
 
 void NcclAllReduce::check_devices(at::ArrayRef<at::Tensor> components) const {
   for (const at::Tensor& component : components) {
@@ -214,7 +219,14 @@ std::vector<at::Tensor> NcclAllReduce::do_batch_reduce(ReduceOp op, const std::v
   return reduce_in_packs(op, values, num_packs_);
 }
 
+std::vector<at::Tensor> NcclAllReduce::do_copy(const at::Tensor& value,
+                                               const std::vector<c10::Device>& devices) const {
+  auto copies = nccl_->broadcast(value, devices);
+  return copies.empty() ? CrossDeviceOps::do_copy(value, devices) : copies;
+}
+
 at::Tensor NcclAllReduce::do_reduce(ReduceOp op, at::ArrayRef<at::Tensor> components, c10::Device device) const {
+  if (const at::Tensor reduced = nccl_->reduce(op, components, device); reduced.defined()) return reduced;
   return detail::tree_reduce(op, moved_to(components, device));
 }
 
@@ -232,7 +244,8 @@ std::shared_ptr<CrossDeviceOps> select_cross_device_ops(const std::vector<std::s
     if (const auto card = card_of(canonicalize(name))) cards.insert(*card);
   }
   const bool one_card_each = devices.size() > 1 && cards.size() == devices.size();
-  if (one_card_each) return std::make_shared<NcclAllReduce>();
+  const bool any_cards = devices.size() > 1 && !cards.empty() && comm::takes_ranks_of_one_card();
+  if (one_card_each || any_cards) return std::make_shared<NcclAllReduce>();
   return std::make_shared<ReductionToOneDevice>();
 }
 

@@ -18,6 +18,10 @@ namespace lockstep {
 
 class Variable;
 
+namespace detail {
+class NcclOnOneThread;
+}
+
 /// The devices of the result of a reduction or a broadcast.
 ///
 /// Made from a device string, or from a distributed value or variable for the devices of its components.
@@ -60,8 +64,8 @@ class LOCKSTEP_API ReducibleValue {
 
 /// Reduces values of several devices to one value on one or several devices.
 ///
-/// Every implementation of lockstep adds in one fixed binary tree over the components, so all give the same bits; they
-/// differ in how they copy between devices. Half and bfloat16 are summed in float and rounded once. The mean is the sum
+/// Every implementation of lockstep adds in one fixed binary tree over the components, so all give the same bits, except
+/// NcclAllReduce between cards; they differ in how they copy between devices. Half and bfloat16 are summed in float and rounded once. The mean is the sum
 /// divided by the number of components; the mean of integers is floating point.
 ///
 /// A subclass of yours that is given to MirroredStrategy reduces everywhere: in `reduce`, in `all_reduce` of a replica,
@@ -153,7 +157,9 @@ class LOCKSTEP_API HierarchicalCopyAllReduce : public CrossDeviceOps {
   int num_packs_;
 };
 
-/// For several GPUs. Components are copied to one GPU and added there; NCCL is not used.
+/// For several GPUs: NCCL adds. It does so where each component is on a card of its own and NCCL has the dtype; then
+/// sums need not have the bits of the fixed tree, and half and bfloat16 are rounded by NCCL. Otherwise, as with two
+/// logical GPUs of one card, components are copied to one GPU and added there.
 class LOCKSTEP_API NcclAllReduce : public CrossDeviceOps {
  public:
   /// `batch_reduce` makes `num_packs` tensors of about equal size of its values; 0 packs nothing.
@@ -164,10 +170,13 @@ class LOCKSTEP_API NcclAllReduce : public CrossDeviceOps {
  protected:
   at::Tensor do_reduce(ReduceOp op, at::ArrayRef<at::Tensor> components, c10::Device device) const override;
   std::vector<at::Tensor> do_batch_reduce(ReduceOp op, const std::vector<Components>& values) const override;
+  std::vector<at::Tensor> do_copy(const at::Tensor& value, const std::vector<c10::Device>& devices) const override;
   void check_devices(at::ArrayRef<at::Tensor> components) const override;
 
  private:
   int num_packs_;
+  /// The communicators that were used so far.
+  std::shared_ptr<detail::NcclOnOneThread> nccl_;
 };
 
 /// Whether `ops` add as all replicas of a step do together: those of lockstep, without an accumulation function.

@@ -1,7 +1,11 @@
 #include "lockstep/strategy/strategies/mirrored.h"
 
+#include <typeinfo>
+
+#include "lockstep/base/log.h"
 #include "lockstep/device/device_list.h"
 #include "lockstep/strategy/reduce/cross_device_group.h"
+#include "lockstep/strategy/reduce/nccl_groups.h"
 #include "lockstep/strategy/strategy_impl.h"
 
 namespace lockstep {
@@ -17,8 +21,9 @@ using Ops = std::shared_ptr<const CrossDeviceOps>;
 
 class MirroredImpl final : public detail::StrategyImpl {
  public:
-  MirroredImpl(const std::vector<std::string>& names, Ops cross_device_ops)
-      : StrategyImpl(find_all(names), nullptr, wrap_groups(cross_device_ops)), cross_device_ops_(cross_device_ops) {}
+  MirroredImpl(std::vector<LogicalDevice> devices, const Ops& cross_device_ops, bool is_chosen)
+      : StrategyImpl(devices, nullptr, wrap_groups(devices, cross_device_ops, is_chosen)),
+        cross_device_ops_(cross_device_ops) {}
 
   const char* type_name() const override { return "MirroredStrategy"; }
   bool distributes_values() const override { return true; }
@@ -30,11 +35,20 @@ class MirroredImpl final : public detail::StrategyImpl {
   bool supports_input_per_replica() const override { return true; }
 
  private:
-  /// Replicas add together what the operations of lockstep would add on one thread.
-  static WrapGroup wrap_groups(const Ops& ops) {
+  /// Replicas add together what the operations of lockstep would add on one thread; those of NcclAllReduce with NCCL.
+  static WrapGroups wrap_groups(const std::vector<LogicalDevice>& devices, const Ops& ops, bool is_chosen) {
+    if (typeid(*ops) == typeid(NcclAllReduce)) {
+      std::string why_not;
+      auto wrap = detail::nccl_groups(devices, &why_not);
+      if (!wrap && is_chosen && devices.size() > 1 && devices[0].type == "GPU") {
+        LOCKSTEP_LOG(Warn) << "[MirroredStrategy] NcclAllReduce works without NCCL here: " << why_not;
+      }
+      return wrap;
+    }
     if (adds_as_replicas_do(*ops)) return nullptr;
-    return [ops](const comm::Group& host, const std::shared_ptr<comm::Rendezvous>& rendezvous) {
-      return detail::cross_device_group(host, rendezvous, ops);
+    return [ops](std::vector<comm::Group> hosts, const std::shared_ptr<comm::Rendezvous>& rendezvous) {
+      for (comm::Group& host : hosts) host = detail::cross_device_group(host, rendezvous, ops);
+      return hosts;
     };
   }
 
@@ -42,8 +56,9 @@ class MirroredImpl final : public detail::StrategyImpl {
 };
 
 std::shared_ptr<MirroredImpl> make_mirrored(const std::vector<std::string>& names, Ops ops) {
+  const bool is_chosen = ops != nullptr;
   if (!ops) ops = select_cross_device_ops(names);
-  return std::make_shared<MirroredImpl>(names, std::move(ops));
+  return std::make_shared<MirroredImpl>(find_all(names), ops, is_chosen);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "lockstep/device/process_task.h"
 #include "lockstep/strategy/access.h"
 #include "lockstep/strategy/reduce/cross_device_ops.h"
+#include "lockstep/strategy/reduce/nccl_groups.h"
 #include "lockstep/strategy/run_options.h"
 #include "lockstep/strategy/strategy_impl.h"
 #include "lockstep/strategy/workers.h"
@@ -67,7 +68,7 @@ Plan make_plan(std::shared_ptr<ClusterResolver> resolver, const CommunicationOpt
 class MultiWorkerMirroredImpl final : public detail::StrategyImpl {
  public:
   explicit MultiWorkerMirroredImpl(Plan plan)
-      : StrategyImpl(plan.devices, plan.workers),
+      : StrategyImpl(plan.devices, plan.workers, wrap_groups(plan)),
         plan_(std::move(plan)),
         cross_device_ops_(select_cross_device_ops(names())) {}
 
@@ -88,6 +89,19 @@ class MultiWorkerMirroredImpl final : public detail::StrategyImpl {
   }
 
  private:
+  /// The replicas of one worker use NCCL as those of MirroredStrategy do. With several workers their engine is chosen
+  /// by all of them.
+  static WrapGroups wrap_groups(const Plan& plan) {
+    if (plan.workers || plan.devices.size() < 2 || plan.options.deterministic) return nullptr;
+    if (plan.options.implementation == CommunicationImplementation::Ring) return nullptr;
+    std::string why_not;
+    auto wrap = detail::nccl_groups(plan.devices, &why_not);
+    LOCKSTEP_CHECK_VALUE(wrap || plan.options.implementation != CommunicationImplementation::Nccl,
+                         "[MultiWorkerMirroredStrategy] NCCL cannot be used: implementation=NCCL; ", why_not,
+                         "; use AUTO");
+    return wrap;
+  }
+
   std::vector<std::string> names() const {
     std::vector<std::string> names;
     for (const LogicalDevice& device : devices()) names.push_back(device.name);

@@ -60,7 +60,10 @@ class LeaveRun {
 
 TPUImpl::TPUImpl(TPUPlan plan)
     : StrategyImpl(replica_devices(plan.assignment), nullptr,
-                   [](const comm::Group& host, const auto&) { return traced_group(host); }),
+                   [](std::vector<comm::Group> hosts, const auto&) {
+                     for (comm::Group& host : hosts) host = traced_group(host);
+                     return hosts;
+                   }),
       plan_(std::move(plan)),
       xla_devices_(devices_of(plan_.assignment)) {}
 

@@ -1,6 +1,8 @@
 #include <cuda_runtime.h>
 #include <nccl.h>
 
+#include "lockstep/comm/engines/nccl/card.h"
+#include "lockstep/comm/engines/nccl/nccl_collectives.h"
 #include "lockstep/comm/engines/nccl/nccl_transport.h"
 #include "lockstep/comm/transport/engine_module.h"
 
@@ -17,7 +19,7 @@ std::string why_not() {
 std::string version() {
   int code = 0;
   if (ncclGetVersion(&code) != ncclSuccess) return "";
-  return "NCCL " + std::to_string(code / 10000) + "." + std::to_string(code / 100 % 100) + "." +
+  return std::string(ranks_may_share_a_card() ? "stand-in for NCCL " : "NCCL ") + std::to_string(code / 10000) + "." + std::to_string(code / 100 % 100) + "." +
          std::to_string(code % 100);
 }
 
@@ -27,6 +29,11 @@ constexpr EngineModule kNccl{
     },
     .why_not = &why_not,
     .remark = &version,
+    .make_device_collectives = [](const DeviceCollectivesOptions& options) -> std::shared_ptr<DeviceCollectives> {
+      return std::make_shared<NcclCollectives>(options);
+    },
+    .card_of = &name_of_card,
+    .takes_ranks_of_one_card = &ranks_may_share_a_card,
 };
 
 }  // namespace

@@ -15,11 +15,6 @@ constexpr std::chrono::milliseconds kPollInterval{1};
 /// How long finalizing a communicator may take.
 constexpr std::chrono::seconds kFinalizeTime{10};
 
-void check(cudaError_t code, std::string_view call, int device) {
-  LOCKSTEP_CHECK_COLLECTIVE(code == cudaSuccess, "[nccl] ", call, " failed: device=", device,
-                            "; CUDA says: ", cudaGetErrorString(code));
-}
-
 /// Worker 0 creates the identity of the communicator; the others get it from the job.
 ncclUniqueId identity(Job& job, const std::string& key, std::chrono::milliseconds timeout) {
   ncclUniqueId id{};
@@ -38,18 +33,11 @@ ncclUniqueId identity(Job& job, const std::string& key, std::chrono::millisecond
 
 }  // namespace
 
-CurrentDevice::CurrentDevice(int device) {
-  check(cudaGetDevice(&previous_), "cudaGetDevice", device);
-  check(cudaSetDevice(device), "cudaSetDevice", device);
-}
-
-CurrentDevice::~CurrentDevice() { cudaSetDevice(previous_); }
-
 NcclLane::NcclLane(Job& job, const std::string& key, int device, std::chrono::milliseconds timeout) : device_(device) {
   const CurrentDevice current(device);
   try {
-    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags", device);
-    check(cudaEventCreateWithFlags(&end_, cudaEventDisableTiming), "cudaEventCreateWithFlags", device);
+    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags", device);
+    check_cuda(cudaEventCreateWithFlags(&end_, cudaEventDisableTiming), "cudaEventCreateWithFlags", device);
     connect(job, key, timeout);
   } catch (...) {
     abort();
@@ -59,9 +47,7 @@ NcclLane::NcclLane(Job& job, const std::string& key, int device, std::chrono::mi
 
 NcclLane::~NcclLane() {
   if (communicator_ == nullptr) return;
-  int previous = 0;
-  cudaGetDevice(&previous);
-  cudaSetDevice(device_);
+  const CurrentDevice current(device_);
   const auto deadline = Clock::now() + kFinalizeTime;
   const auto code = settle(ncclCommFinalize(communicator_), [&] { return Clock::now() >= deadline; });
   if (code == ncclSuccess) {
@@ -69,7 +55,6 @@ NcclLane::~NcclLane() {
     communicator_ = nullptr;
   }
   abort();
-  cudaSetDevice(previous);
 }
 
 void NcclLane::connect(Job& job, const std::string& key, std::chrono::milliseconds timeout) {

@@ -6,21 +6,10 @@
 #include <cuda_runtime.h>
 #include <nccl.h>
 
+#include "lockstep/comm/engines/nccl/current_device.h"
 #include "lockstep/comm/job/job.h"
 
 namespace lockstep::comm {
-
-/// Makes a GPU the current one of this thread, until it goes out of scope.
-class CurrentDevice {
- public:
-  explicit CurrentDevice(int device);
-  ~CurrentDevice();
-  CurrentDevice(const CurrentDevice&) = delete;
-  CurrentDevice& operator=(const CurrentDevice&) = delete;
-
- private:
-  int previous_ = 0;
-};
 
 /// One communicator of all workers, with a stream of its own. Used by one thread at a time, with its GPU current.
 class NcclLane {

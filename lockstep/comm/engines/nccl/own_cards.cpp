@@ -1,0 +1,7 @@
+#include "lockstep/comm/engines/nccl/card.h"
+
+namespace lockstep::comm {
+
+bool ranks_may_share_a_card() { return false; }
+
+}  // namespace lockstep::comm

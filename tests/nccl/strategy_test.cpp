@@ -1,0 +1,105 @@
+#include <gmock/gmock.h>
+
+#include "lockstep/base/error.h"
+#include "lockstep/device/logical_devices.h"
+#include "lockstep/strategy/access.h"
+#include "lockstep/strategy/context.h"
+#include "lockstep/strategy/replica_context.h"
+#include "lockstep/strategy/strategies/mirrored.h"
+#include "lockstep/strategy/strategies/multi_worker_mirrored.h"
+#include "lockstep/strategy/strategy_impl.h"
+#include "tests/support/nccl_ranks.h"
+
+namespace lockstep::tests {
+namespace {
+
+using ::testing::HasSubstr;
+
+class NcclStrategyTest : public NcclRanksTest {
+ protected:
+  void SetUp() override {
+    NcclRanksTest::SetUp();
+    if (!IsSkipped()) set_logical_devices("GPU", 2);
+  }
+  void TearDown() override { reset_logical_devices(); }
+
+  static bool uses_nccl(const Strategy& strategy) {
+    const auto& impl = detail::Access::impl(strategy);
+    return impl.group(0).impl()->uses_nccl();
+  }
+
+  static at::Tensor all_reduce(const CommunicationOptions& options = {}) {
+    const auto context = get_replica_context();
+    const auto mine = at::full({3}, context.replica_id_in_sync_group() + 1.0, at::device(kCard).dtype(at::kFloat));
+    return context.all_reduce("sum", mine, options);
+  }
+};
+
+TEST_F(NcclStrategyTest, SeveralCardsTakeNccl) {
+  // The stand-in takes the two logical GPUs of one card for two cards.
+  MirroredStrategy strategy({"GPU:0", "GPU:1"});
+  EXPECT_TRUE(uses_nccl(strategy));
+  EXPECT_STREQ(strategy.extended().cross_device_ops().name(), "NcclAllReduce");
+  const auto sums = strategy.run([] { return all_reduce(); });
+  for (const auto& sum : sums) EXPECT_TRUE(sum.eq(3).all().item<bool>());
+  const auto exact = strategy.run([] { return all_reduce({.deterministic = true}); });
+  for (const auto& sum : exact) EXPECT_TRUE(sum.eq(3).all().item<bool>());
+}
+
+TEST_F(NcclStrategyTest, OneGpuAndOtherOperationsDoNot) {
+  EXPECT_FALSE(uses_nccl(MirroredStrategy({"GPU:0"})));
+  EXPECT_FALSE(uses_nccl(MirroredStrategy({"CPU:0"})));
+  EXPECT_FALSE(uses_nccl(MirroredStrategy({"GPU:0", "GPU:1"}, std::make_shared<ReductionToOneDevice>())));
+}
+
+TEST_F(NcclStrategyTest, TheGroupOfOneWorkerFollowsItsOptions) {
+  const auto of = [](const CommunicationOptions& options) {
+    return MultiWorkerMirroredStrategy(nullptr, options, {"GPU:0", "GPU:1"});
+  };
+  EXPECT_TRUE(uses_nccl(of({})));
+  EXPECT_TRUE(uses_nccl(of({.implementation = "nccl"})));
+  EXPECT_FALSE(uses_nccl(of({.implementation = "ring"})));
+  EXPECT_FALSE(uses_nccl(of({.deterministic = true})));
+}
+
+TEST_F(NcclStrategyTest, NcclAllReduceOutsideOfReplicas) {
+  const NcclAllReduce nccl;
+  const auto make = [](double value) { return at::full({4}, value, at::device(kCard).dtype(at::kFloat)); };
+  const PerReplica<at::Tensor> value(std::vector<at::Tensor>{make(1), make(4)});
+  const auto mean = nccl.reduce("mean", value, Destinations(value));
+  ASSERT_EQ(mean.size(), 2);
+  for (const auto& copy : mean) EXPECT_TRUE(copy.eq(2.5).all().item<bool>());
+  EXPECT_NE(mean[0].data_ptr(), mean[1].data_ptr());
+  const PerReplica<at::Tensor> integers(std::vector<at::Tensor>{make(1).to(at::kInt), make(4).to(at::kInt)});
+  EXPECT_TRUE(nccl.reduce("mean", integers, Destinations("CPU:0"))[0].eq(2.5).all().item<bool>());
+  EXPECT_TRUE(nccl.reduce("max", integers, Destinations("GPU:0"))[0].eq(4).all().item<bool>());
+  const auto batch = nccl.batch_reduce("sum", {{value, Destinations("GPU:0")}, {value, Destinations(value)}});
+  EXPECT_TRUE(batch[1][1].eq(5).all().item<bool>());
+}
+
+TEST_F(NcclStrategyTest, AFailedRunIsAnErrorAndTheNextOneWorks) {
+  std::optional<MirroredStrategy> strategy;
+  {
+    const Variables faults({{"NCCL_STANDIN_ERROR_AT", "2"}});
+    strategy.emplace(std::vector<std::string>{"GPU:0", "GPU:1"});
+    const auto step = [] {
+      for (int i = 0; i < 20; ++i) {
+        all_reduce();
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      }
+      return all_reduce();
+    };
+    try {
+      strategy->run(step);
+      ADD_FAILURE() << "it went on";
+    } catch (const CollectiveError& error) {
+      EXPECT_THAT(error.what_without_backtrace(), HasSubstr("all_reduce"));
+      EXPECT_THAT(error.what_without_backtrace(), HasSubstr("unhandled system error"));
+    }
+  }
+  const auto sums = strategy->run([] { return all_reduce(); });
+  for (const auto& sum : sums) EXPECT_TRUE(sum.eq(3).all().item<bool>());
+}
+
+}  // namespace
+}  // namespace lockstep::tests
