@@ -217,7 +217,7 @@ void OptimizerCoreState::update_published(OptimizerReplica& replica, const AllGr
 
 /// Updates the other parameters, after their gradients have been summed.
 void OptimizerCoreState::update_from_sums(OptimizerReplica& replica, const std::vector<char>& present,
-                                          const std::vector<char>& sums) const {
+                                          const std::vector<char>& sums, const at::Tensor& found_inf) const {
   const bool rows_from_sums = !replica.scope.publishes_sparse;
   bool any_rows = false;
   bool any_replicated = false;
@@ -236,10 +236,10 @@ void OptimizerCoreState::update_from_sums(OptimizerReplica& replica, const std::
     const at::Tensor sum = exchanged_gradient(replica.tensors, p);
     if (sum.defined()) replica.tables.apply_sum(p, sum);
   }
-  if (any_replicated) replica.whole->step();
+  if (any_replicated) found_inf.defined() ? replica.whole->step_unless(found_inf) : replica.whole->step();
 }
 
-void OptimizerCoreState::update_parameters(OptimizerReplica& replica) {
+void OptimizerCoreState::update_parameters(OptimizerReplica& replica, const at::Tensor& found_inf) {
   const OptimizerWrites::Scope counted(replica.writes);
   replica.make_dense_where_needed();
   if (!replica.scope.reaches_all) replica.exchange->reduce(replica.reduced);
@@ -257,18 +257,18 @@ void OptimizerCoreState::update_parameters(OptimizerReplica& replica) {
     }
     replica.store_updated(published, present);
   }
-  update_from_sums(replica, present, sums);
+  update_from_sums(replica, present, sums, found_inf);
   replica.exchange->finish_step(present);
   replica.reduced.set_used();
   replica.bump_versions();
 }
 
-void OptimizerCoreState::update(OptimizerReplica& replica) {
+void OptimizerCoreState::update(OptimizerReplica& replica, const at::Tensor& found_inf) {
   check_plan(replica);
   check_before_first_step(replica.index);
   has_stepped = true;
   for (const auto& module : modules) module->before_update(replica.index);
-  update_parameters(replica);
+  update_parameters(replica, found_inf);
   for (const auto& module : modules) module->after_update(replica.index);
   check.count_step(replica.index);
 }
