@@ -20,15 +20,10 @@ namespace {
 
 constexpr int kWarmUp = 10;
 
-/// Waits for what the current stream of a device does, and what that waits for.
-void wait_for(c10::Device device) {
-  if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).getStream(device).synchronize();
-}
-
 /// Calls `work` for a time, and returns the seconds of one call.
 double seconds_of_one(const GpuInputOptions& options, c10::Device device, const std::function<void()>& work) {
   for (int i = 0; i < kWarmUp; ++i) work();
-  wait_for(device);
+  wait_for_device(device);
   const auto begin = std::chrono::steady_clock::now();
   const auto elapsed = [&] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -37,9 +32,9 @@ double seconds_of_one(const GpuInputOptions& options, c10::Device device, const 
   while (elapsed() < options.seconds || count < kWarmUp) {
     work();
     // As far ahead of the device as a training loop is.
-    if (++count % 4 == 0) wait_for(device);
+    if (++count % 4 == 0) wait_for_device(device);
   }
-  wait_for(device);
+  wait_for_device(device);
   return elapsed() / static_cast<double>(count);
 }
 
@@ -64,10 +59,10 @@ GpuInputResult measure_dataset(const GpuInputOptions& options, c10::Device devic
   auto iterator = distributed.iterator();
   const auto first = iterator.get_next();
   int64_t bytes = 0;
-  if constexpr (requires { first.nbytes(); }) {
-    bytes = static_cast<int64_t>(first.nbytes());
+  if constexpr (requires { first[0].nbytes(); }) {
+    bytes = static_cast<int64_t>(first[0].nbytes());
   } else {
-    bytes = static_cast<int64_t>(std::get<0>(first).nbytes() + std::get<1>(first).nbytes());
+    bytes = static_cast<int64_t>(std::get<0>(first)[0].nbytes() + std::get<1>(first)[0].nbytes());
   }
   const double before = seconds_of_bus(options, device);
   const double seconds = seconds_of_one(options, device, [&] { iterator.get_next(); });

@@ -33,10 +33,6 @@ std::vector<ModelBatch> make_batches(const BenchModel& model, int64_t examples, 
   return batches;
 }
 
-void wait_for(c10::Device device) {
-  if (device.is_cuda()) torch::cuda::synchronize();
-}
-
 /// A program that uses LibTorch alone.
 class AutocastStep {
  public:
@@ -142,7 +138,7 @@ PrecisionResult bench_precision(const PrecisionOptions& given) {
   const auto ended = [&](auto& step) {
     return [&] {
       for (int i = 0; i < 4; ++i) step();
-      wait_for(device);
+      wait_for_device(device);
     };
   };
   std::vector<double> seconds_autocast;

@@ -66,7 +66,7 @@ class RunObserver {
   virtual size_t fingerprint() const { return 0; }
   /// Adds the numbers that a traced step depends on and that may change at every step, such as learning rates.
   virtual void add_numbers(std::vector<double>& /*numbers*/) const {}
-  /// Why a run must not be recorded into a graph of its device; empty where it may.
+  /// Why a step like the last one must not be captured in a CUDA graph; empty if it may.
   virtual std::string why_not_captured() const { return ""; }
 };
 

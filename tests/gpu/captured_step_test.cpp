@@ -209,7 +209,7 @@ TEST_F(CapturedStepTest, AValueThatIsReadIsNamed) {
     ++calls;
     return x.sum().item<double>() > 0 ? x + 1 : x - 1;
   });
-  for (int i = 0; i < 6; ++i) EXPECT_EQ(step(torch::ones({2}, torch::kCUDA))[0].item<double>(), 2.0);
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(step(torch::ones({2}, torch::kCUDA))[0][0].item<double>(), 2.0);
   EXPECT_FALSE(step.is_replayed());
   EXPECT_THAT(step.why_not(), HasSubstr("aten::_local_scalar_dense"));
   EXPECT_EQ(calls, 7);  // the third one twice
@@ -221,7 +221,7 @@ TEST_F(CapturedStepTest, TensorsOfTheHostAreRefused) {
     const auto pinned = torch::full({2}, 3.0, torch::TensorOptions().pinned_memory(true));
     return x + pinned.to(torch::kCUDA, /*non_blocking=*/true);
   });
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(step(torch::ones({2}, torch::kCUDA))[0].item<double>(), 4.0);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(step(torch::ones({2}, torch::kCUDA))[0][0].item<double>(), 4.0);
   EXPECT_FALSE(step.is_replayed());
   EXPECT_THAT(step.why_not(), HasSubstr("memory of the host"));
 }
@@ -244,7 +244,7 @@ TEST_F(CapturedStepTest, ErrorsOfTheFunctionAreItsOwn) {
   step(torch::ones({2}));
   step(torch::ones({2}));
   EXPECT_THROW(step(torch::ones({2})), std::runtime_error);
-  EXPECT_EQ(strategy.run([](const torch::Tensor& x) { return x * 3; }, torch::ones({2}))[0].item<double>(), 3.0);
+  EXPECT_EQ(strategy.run([](const torch::Tensor& x) { return x * 3; }, torch::ones({2}))[0][0].item<double>(), 3.0);
 }
 
 TEST_F(CapturedStepTest, ImpureFunctionsAreFound) {

@@ -49,15 +49,20 @@ class JointStep {
   }
   bool needs_own_gradients(const MinimizeOptions& options) const { return options.scaler != nullptr || averages(); }
 
-  std::optional<double> scale_for(const MinimizeOptions& options) const;
+  std::optional<StepScale> scale_for(const MinimizeOptions& options) const;
   /// Sets what backward multiplies gradients with; false where this replica takes no part.
-  bool begin_loss(const at::Tensor& loss, std::optional<double> scale, std::vector<at::Tensor>& of_loss) const;
-  void backward(const at::Tensor& loss, std::optional<double> scale) const;
+  bool begin_loss(const at::Tensor& loss, const std::optional<StepScale>& scale, std::vector<at::Tensor>& of_loss) const;
+  void backward(const at::Tensor& loss, const std::optional<StepScale>& scale) const;
   void separate() const;
   void check_accumulated(const MinimizeOptions& options) const;
-  void update(const MinimizeOptions& options, std::optional<double> scale) const;
-  /// False where the gradients are not finite.
-  bool prepare(const MinimizeOptions& options, std::optional<double> scale) const;
+  void update(const MinimizeOptions& options, const std::optional<StepScale>& scale) const;
+  /// Whether gradients are finite, as far as the host knows, and the flag on the device that says that they are not.
+  struct Decision {
+    bool updates = true;
+    at::Tensor found_inf = {};
+  };
+  Decision prepare(const MinimizeOptions& options, const std::optional<StepScale>& scale) const;
+  Decision unscaled(const MinimizeOptions& options, const StepScale& scale, std::vector<at::Tensor>& numbers) const;
   void drop_gradients() const;
   /// After an exception.
   void abandon() const;
@@ -107,18 +112,18 @@ bool JointStep::averages() const {
   return std::any_of(members_.begin(), members_.end(), [](const Member& member) { return member.state.averages(); });
 }
 
-std::optional<double> JointStep::scale_for(const MinimizeOptions& options) const {
+std::optional<StepScale> JointStep::scale_for(const MinimizeOptions& options) const {
   if (options.scaler == nullptr) return std::nullopt;
   return options.scaler->impl().begin_step(*members_[0].state.strategy, replica());
 }
 
-bool JointStep::begin_loss(const at::Tensor& loss, std::optional<double> scale,
+bool JointStep::begin_loss(const at::Tensor& loss, const std::optional<StepScale>& scale,
                            std::vector<at::Tensor>& of_loss) const {
   const OptimizerCoreState& first = members_[0].state;
   if (averages()) {
     const comm::CollectiveOwnerScope as_owner(owner(members_[0]));
     const GradientWeight weight = gradient_weight(*first.strategy, replica(), loss);
-    const at::Tensor factor = scale ? weight.value * *scale : weight.value;
+    const at::Tensor factor = scale ? scale->times(weight.value) : weight.value;
     of_loss.push_back(factor.to(loss.scalar_type()).expand_as(loss));
     return !weight.is_zero;
   }
@@ -126,13 +131,13 @@ bool JointStep::begin_loss(const at::Tensor& loss, std::optional<double> scale,
   if (scale) {
     LOCKSTEP_CHECK_VALUE(loss.numel() == 1, "[", operation_, "] a loss must be one number: shape=", loss.sizes(),
                          "; see average_loss");
-    of_loss.push_back(at::full_like(loss, *scale, loss.options().requires_grad(false)));
+    of_loss.push_back(scale->like(loss));
   }
   return true;
 }
 
 /// Gradients of other parameters stay as they are: they belong to other losses.
-void JointStep::backward(const at::Tensor& loss, std::optional<double> scale) const {
+void JointStep::backward(const at::Tensor& loss, const std::optional<StepScale>& scale) const {
   const trace::Span span(trace::Phase::Backward, "backward");
   std::vector<at::Tensor> inputs;
   for (const Member& member : members_) {
@@ -161,8 +166,27 @@ void JointStep::separate() const {
   separate_gradients(parameters);
 }
 
-bool JointStep::prepare(const MinimizeOptions& options, std::optional<double> scale) const {
-  if (!needs_whole_sums(options)) return true;
+/// On devices the host reads the flag only where an optimizer cannot skip its update there.
+JointStep::Decision JointStep::unscaled(const MinimizeOptions& options, const StepScale& scale,
+                                        std::vector<at::Tensor>& numbers) const {
+  LossScale& known = options.scaler->impl();
+  if (!scale.on_device.defined()) {
+    unscale(numbers, scale.on_host);
+    const bool finite = all_finite(numbers).item<bool>();
+    known.end_step(replica(), finite);
+    return {finite};
+  }
+  const at::Tensor found_inf = unscale(numbers, scale.on_device);
+  const bool can_skip = std::all_of(members_.begin(), members_.end(),
+                                    [](const Member& member) { return member.state.can_skip(member.replica); });
+  known.end_step(replica(), found_inf, /*is_read=*/!can_skip);
+  if (can_skip) return {true, found_inf};
+  return {found_inf.item<float>() == 0};
+}
+
+JointStep::Decision JointStep::prepare(const MinimizeOptions& options, const std::optional<StepScale>& scale) const {
+  Decision decision;
+  if (!needs_whole_sums(options)) return decision;
   std::vector<OptimizerGradients> gradients;
   for (const Member& member : members_) {
     const comm::CollectiveOwnerScope as_owner(owner(member));
@@ -170,25 +194,21 @@ bool JointStep::prepare(const MinimizeOptions& options, std::optional<double> sc
     gradients.push_back({member.replica.tensors, member.replica.reduced});
   }
   std::vector<at::Tensor> numbers = gradient_numbers(gradients);
-  if (scale) {
-    unscale(numbers, *scale);
-    const bool finite = all_finite(numbers).item<bool>();
-    options.scaler->impl().end_step(replica(), finite);
-    if (!finite) return false;
-  }
+  if (scale) decision = unscaled(options, *scale, numbers);
+  if (!decision.updates) return decision;
   if (options.clip_value) clip_values(numbers, *options.clip_value);
   if (options.clip_norm) clip_norm(numbers, *options.clip_norm);
-  return true;
+  return decision;
 }
 
-void JointStep::update(const MinimizeOptions& options, std::optional<double> scale) const {
+void JointStep::update(const MinimizeOptions& options, const std::optional<StepScale>& scale) const {
   {
     const trace::Span span(trace::Phase::Update, "update");
-    const bool is_finite = prepare(options, scale);
+    const Decision decision = prepare(options, scale);
     for (const Member& member : members_) {
-      if (!is_finite) break;
+      if (!decision.updates) break;
       const comm::CollectiveOwnerScope as_owner(owner(member));
-      member.state.update(member.replica);
+      member.state.update(member.replica, decision.found_inf);
     }
   }
   trace::count_step();
@@ -209,7 +229,7 @@ void JointStep::abandon() const {
 void JointStep::minimize(const at::Tensor& loss, const MinimizeOptions& options) {
   const WithoutAutocast uncast(/*drops_copies=*/true);
   check_clips(options);
-  const std::optional<double> scale = scale_for(options);
+  const std::optional<StepScale> scale = scale_for(options);
   drop_gradients();
   try {
     GradientBuckets* last = nullptr;
@@ -232,7 +252,9 @@ void JointStep::accumulate(const at::Tensor& loss, const MinimizeOptions& option
   const WithoutAutocast uncast(/*drops_copies=*/false);
   LOCKSTEP_CHECK_VALUE(!options.clip_norm && !options.clip_value,
                        "[accumulate] sums are clipped, not their parts; give clip_norm and clip_value to apply()");
-  std::optional<double> scale = scale_for(options);
+  std::optional<StepScale> scale = scale_for(options);
+  // An update changes it in place.
+  if (scale && scale->on_device.defined()) scale->on_device = scale->on_device.clone();
   if (needs_own_gradients(options)) {
     for (const Member& member : members_) {
       const auto& accumulated = member.replica.accumulated;

@@ -36,7 +36,7 @@ void LossScaler::load_state(const State& state) const {
   check_between_runs("loss scaler load_state");
   const detail::LossScale::Numbers numbers{state.number("scale"), state.integer("num_good"),
                                            state.integer("num_skipped")};
-  LOCKSTEP_CHECK_VALUE(detail::LossScale::is_scale(numbers.scale) && numbers.num_good >= 0 && numbers.num_skipped >= 0,
+  LOCKSTEP_CHECK_VALUE(detail::is_scale(numbers.scale) && numbers.num_good >= 0 && numbers.num_skipped >= 0,
                        "[loss scaler load_state] is no state of a scaler: scale=", numbers.scale,
                        ", num_good=", numbers.num_good, ", num_skipped=", numbers.num_skipped);
   impl_->load(numbers);

@@ -24,8 +24,13 @@ class LossScale;
 /// There is one scale for all replicas and workers. The loss is multiplied by it before backward, and the summed
 /// gradients are divided by it. Where one of them is infinite or no number, no replica and none of the optimizers of
 /// the call updates, and the scale shrinks. All replicas hold the same sums, so they decide alike without another
-/// collective. The decision is read on the host once per call. A scaler belongs to the strategy that first uses it;
-/// strategies that compile steps refuse it. A cheap handle.
+/// collective. A scaler belongs to the strategy that first uses it; strategies that compile steps refuse it. A cheap
+/// handle.
+///
+/// On CPUs the host decides once per call. Where all replicas are on GPUs, the scale is a float32 on each of them, and
+/// LibTorch's SGD, Adam and AdamW decide there: no step waits for the gradients. With other optimizers the host still
+/// reads the decision. `scale()`, `num_skipped()` and `state()` wait for the GPU. Gradients that are not finite at any
+/// scale are an error there at a later run, or when the numbers are read.
 class LOCKSTEP_API LossScaler {
  public:
   explicit LossScaler(const LossScalerOptions& options = {});

@@ -220,7 +220,8 @@ void OptimizerCoreState::update_published(OptimizerReplica& replica, const AllGr
 }
 
 /// Updates the other parameters, after their gradients have been summed.
-void OptimizerCoreState::update_from_sums(OptimizerReplica& replica, const AgreedGradients& agreed) const {
+void OptimizerCoreState::update_from_sums(OptimizerReplica& replica, const AgreedGradients& agreed,
+                                          const at::Tensor& found_inf) const {
   const auto& [present, sums] = agreed;
   const bool rows_from_sums = !replica.scope.publishes_sparse;
   const bool scatters = replica.scatters();
@@ -242,11 +243,11 @@ void OptimizerCoreState::update_from_sums(OptimizerReplica& replica, const Agree
     const at::Tensor sum = exchanged_gradient(replica.tensors, p);
     if (sum.defined()) replica.tables.apply_sum(p, sum);
   }
-  if (any_replicated) replica.whole->step();
+  if (any_replicated) found_inf.defined() ? replica.whole->step_unless(found_inf) : replica.whole->step();
   if (replica.divided) replica.divided->step(agreed, replica.reduced);
 }
 
-void OptimizerCoreState::update_parameters(OptimizerReplica& replica) {
+void OptimizerCoreState::update_parameters(OptimizerReplica& replica, const at::Tensor& found_inf) {
   const OptimizerWrites::Scope counted(replica.writes);
   if (replica.divided) replica.divided->finish_backward();
   replica.make_dense_where_needed();
@@ -268,18 +269,18 @@ void OptimizerCoreState::update_parameters(OptimizerReplica& replica) {
   }
   AgreedGradients agreed{std::move(present), std::move(sums)};
   if (replica.scatters()) agreed = replica.exchange->of_all_replicas(std::move(agreed));
-  update_from_sums(replica, agreed);
+  update_from_sums(replica, agreed, found_inf);
   replica.exchange->finish_step(agreed.present);
   replica.reduced.set_used();
   replica.bump_versions();
 }
 
-void OptimizerCoreState::update(OptimizerReplica& replica) {
+void OptimizerCoreState::update(OptimizerReplica& replica, const at::Tensor& found_inf) {
   check_plan(replica);
   check_before_first_step(replica.index);
   has_stepped = true;
   for (const auto& module : modules) module->before_update(replica.index);
-  update_parameters(replica);
+  update_parameters(replica, found_inf);
   for (const auto& module : modules) module->after_update(replica.index);
   check.count_step(replica.index);
 }

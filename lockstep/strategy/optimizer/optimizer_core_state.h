@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "lockstep/comm/collective_call.h"
@@ -55,8 +56,9 @@ struct OptimizerCoreState final : RunObserver {
   void check_groups() const;
   uint64_t before_run() override;
   void after_run() override;
-  size_t fingerprint() const override { return detail::fingerprint(prototype.front()) + num_loads * 1000003; }
-  void add_numbers(std::vector<double>& numbers) const override { add_host_rates(prototype.front(), numbers); }
+  size_t fingerprint() const override;
+  void add_numbers(std::vector<double>& numbers) const override;
+  std::string why_not_captured() const override;
   void begin_replica(int replica) override;
   void end_replica(int replica) override;
   void check_replicas() override;
@@ -74,11 +76,15 @@ struct OptimizerCoreState final : RunObserver {
   bool averages() const { return gradients == Gradients::Mean && has_several_replicas() && planned.size() > 0; }
   void warn_of_mean(const at::Tensor& loss);
   void reduce(OptimizerReplica& replica) const;
-  void update(OptimizerReplica& replica);
-  void update_parameters(OptimizerReplica& replica);
+  /// Whether `update` can be given a flag with the gradients that there are.
+  bool can_skip(OptimizerReplica& replica) const;
+  /// Nothing is updated where `found_inf` is defined and 1. It is a float on the replica's device, which nobody reads on
+  /// the host.
+  void update(OptimizerReplica& replica, const at::Tensor& found_inf = {});
+  void update_parameters(OptimizerReplica& replica, const at::Tensor& found_inf);
   void update_published(OptimizerReplica& replica, const AllGradients& all, const std::vector<char>& present,
                         ParameterRange segment) const;
-  void update_from_sums(OptimizerReplica& replica, const AgreedGradients& agreed) const;
+  void update_from_sums(OptimizerReplica& replica, const AgreedGradients& agreed, const at::Tensor& found_inf) const;
 };
 
 }  // namespace lockstep::detail

@@ -144,7 +144,7 @@ void OptimizerReplica::check_gradients_are_of_this_run() const {
   }
 }
 
-void OptimizerReplica::note_accumulated(std::optional<double> scale, bool is_weighted) {
+void OptimizerReplica::note_accumulated(std::optional<StepScale> scale, bool is_weighted) {
   accumulated = AccumulatedGradients{scale, is_weighted};
   if (accumulated->is_plain()) return;
   for (const at::Tensor& parameter : tensors.parameters) {

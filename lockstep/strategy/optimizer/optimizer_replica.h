@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/strategy/optimizer/device_scale.h"
 #include "lockstep/strategy/optimizer/exchange/gradient_exchange.h"
 #include "lockstep/strategy/optimizer/optimizer_setup.h"
 #include "lockstep/strategy/optimizer/parameter_writes.h"
@@ -25,7 +26,7 @@ std::vector<ReplicaParameters> parameters_of_replicas(const OptimizerSetup& setu
 /// What the gradients are that `accumulate` has left.
 struct AccumulatedGradients {
   /// The factor of the losses; none where no scaler was given.
-  std::optional<double> scale;
+  std::optional<StepScale> scale;
   /// Whether they have their weight in the mean already.
   bool is_weighted = false;
   /// Each gradient and its version when it was left.
@@ -64,7 +65,7 @@ struct OptimizerReplica {
   /// Throws if one of them has been added to: its rows are not known.
   void check_gradients_are_of_this_run() const;
   /// Notes the gradients that `accumulate` leaves.
-  void note_accumulated(std::optional<double> scale, bool is_weighted);
+  void note_accumulated(std::optional<StepScale> scale, bool is_weighted);
   /// Throws if there are gradients that others than `accumulate` have computed or changed.
   void check_accumulated(const char* operation) const;
   /// Throws if `accumulate` has left gradients that only `apply` can use.

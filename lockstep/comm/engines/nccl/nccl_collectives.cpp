@@ -35,7 +35,10 @@ NcclCollectives::NcclCollectives(const DeviceCollectivesOptions& options) : opti
 
 NcclCollectives::~NcclCollectives() {
   stop_watching();
-  if (has_failed()) return abort_all(communicators_);
+  if (has_failed()) {
+    abort_all(communicators_);
+    return;
+  }
   const auto deadline = Clock::now() + kFinalizeLimit;
   bool is_whole = true;
   for (const auto& communicator : communicators_) is_whole = !is_error(communicator->finalize()) && is_whole;
@@ -43,7 +46,10 @@ NcclCollectives::~NcclCollectives() {
     while (communicator->state() == ncclInProgress && Clock::now() < deadline) std::this_thread::sleep_for(kSettlePoll);
     is_whole = communicator->state() == ncclSuccess && is_whole;
   }
-  if (!is_whole) return abort_all(communicators_);
+  if (!is_whole) {
+    abort_all(communicators_);
+    return;
+  }
   for (const auto& communicator : communicators_) communicator->destroy();
 }
 

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/strategy/optimizer/exchange/gradient_gate.h"
+#include "lockstep/strategy/optimizer/exchange/gradient_lists.h"
 
 namespace lockstep::detail {
 namespace {
@@ -40,6 +41,7 @@ std::vector<at::Tensor> gradient_numbers(c10::ArrayRef<OptimizerGradients> optim
 at::Tensor clip_norm(std::vector<at::Tensor>& numbers, double max_norm) {
   const at::NoGradGuard no_grad;
   if (numbers.empty()) return at::scalar_tensor(0.0, at::kDouble);
+  if (are_lists_used(numbers)) return clip_norm_of_lists(numbers, max_norm);
   const bool any_double = std::any_of(numbers.begin(), numbers.end(), [](const at::Tensor& values) {
     return c10::toRealValueType(values.scalar_type()) == at::kDouble;
   });
@@ -58,12 +60,13 @@ at::Tensor clip_norm(std::vector<at::Tensor>& numbers, double max_norm) {
 
 void clip_values(std::vector<at::Tensor>& numbers, double max_value) {
   const at::NoGradGuard no_grad;
-  for (at::Tensor& values : numbers) {
+  for (const at::Tensor& values : numbers) {
     LOCKSTEP_CHECK_IMPLEMENTED(!values.is_complex(),
                                "[minimize] complex gradients have no order: clip_value=", max_value,
                                "; limit them by clip_norm");
-    values.clamp_(-max_value, max_value);
   }
+  if (are_lists_used(numbers)) return clip_values_of_lists(numbers, max_value);
+  for (at::Tensor& values : numbers) values.clamp_(-max_value, max_value);
 }
 
 void unscale(std::vector<at::Tensor>& numbers, double scale) {

@@ -106,6 +106,12 @@ at::Tensor exchanged_gradient(const ReplicaParameters& replica, size_t parameter
   return exchanged_gradient(replica.parameters[parameter], replica.stored[parameter].device(), replica.name(parameter));
 }
 
+at::Tensor own_gradient(const ReplicaParameters& replica, size_t parameter) {
+  const at::Tensor& gradient = replica.parameters[parameter].grad();
+  if (gradient.defined()) check_fits(gradient, replica.parameters[parameter], replica.name(parameter));
+  return gradient;
+}
+
 at::Tensor gradient_to_reduce(const at::Tensor& parameter, std::string_view name) {
   const at::NoGradGuard no_grad;
   at::Tensor gradient = exchanged_gradient(parameter, parameter.device(), name);

@@ -21,6 +21,9 @@ LOCKSTEP_API at::Tensor exchanged_gradient(const at::Tensor& parameter, c10::Dev
 /// Returns it for where the parameter is stored.
 LOCKSTEP_API at::Tensor exchanged_gradient(const ReplicaParameters& replica, size_t parameter);
 
+/// Returns it as it is, after the same checks: for an update of which nobody else reads it.
+LOCKSTEP_API at::Tensor own_gradient(const ReplicaParameters& replica, size_t parameter);
+
 /// Returns the gradient of a parameter in that form, to be overwritten by a sum. What is returned is the parameter's
 /// own gradient: where the form differs, it is replaced.
 LOCKSTEP_API at::Tensor gradient_to_reduce(const at::Tensor& parameter, std::string_view name = {});

@@ -15,7 +15,9 @@ GradientWeight gradient_weight(const StrategyImpl& strategy, int replica, const 
   const bool is_compiled = like.device().type() == c10::DeviceType::XLA;
   const bool is_double = !is_compiled || c10::toRealValueType(like.scalar_type()) == at::kDouble;
   const at::TensorOptions options(is_double ? at::kDouble : at::kFloat);
-  const at::Tensor here = at::scalar_tensor(static_cast<double>(rows), options).to(like.device());
+  // A copy from the host would wait for a GPU.
+  const at::Tensor here = like.is_cuda() ? at::full({}, static_cast<double>(rows), options.device(like.device()))
+                                         : at::scalar_tensor(static_cast<double>(rows), options).to(like.device());
   const at::Tensor all = strategy.group(replica).all_reduce(here, ReduceOp::Sum);
   return {here / at::clamp_min(all, 1), !is_compiled && rows == 0};
 }

@@ -21,8 +21,12 @@ ReplicaGradients LocalExchange::publish(const ReducedGradients& reduced) {
   ReplicaGradients published;
   published.reserve(parameters_.parameters.size());
   for (size_t p = 0; p < parameters_.parameters.size(); ++p) {
-    published.add_parameter(parameters_.can_be_sharded(p) ? parameters_.values_to_update(p) : at::Tensor(),
-                            exchanged_gradient(parameters_, p), reduced.is_sum(p));
+    const bool can_be_sharded = parameters_.can_be_sharded(p);
+    // Nobody reads the others of one replica: they are not made contiguous.
+    const bool is_own = num_replicas_ == 1 && !can_be_sharded && parameters_.parameters[p].is_cuda();
+    published.add_parameter(can_be_sharded ? parameters_.values_to_update(p) : at::Tensor(),
+                            is_own ? own_gradient(parameters_, p) : exchanged_gradient(parameters_, p),
+                            reduced.is_sum(p));
   }
   return published;
 }

@@ -262,10 +262,13 @@ bool is_needed(const std::string& tensor, const optim::OptimizerOptions& options
 
 ParameterState read_parameter_state(const optim::Optimizer& optimizer, const at::Tensor& parameter) {
   const optim::OptimizerParamState* const state = kept_state(optimizer, parameter);
-  // Adagrad makes its state before the first update.
-  const auto* const adagrad = dynamic_cast<const optim::AdagradParamState*>(state);
-  if (state == nullptr || (adagrad != nullptr && adagrad->step() == 0)) return {};
-  return read_state(*state, /*leaves_out_unknown=*/false);
+  if (state == nullptr) return {};
+  ParameterState read = read_state(*state, /*leaves_out_unknown=*/false);
+  // Adagrad makes its state before the first update, a first update that is skipped on a GPU makes that of Adam.
+  const auto step = read.integers.find("step");
+  const StateSchema schema = state_schema(optimizer);
+  if (schema.has_step && step != read.integers.end() && step->second == 0) return {};
+  return read;
 }
 
 void add_optimizer_state(const optim::Optimizer& optimizer, const at::Tensor& parameter, const std::string& name,
