@@ -30,11 +30,8 @@ lockstep=$build/bin/lockstep
 [[ " $* " != *" --only"* ]] || exec "$lockstep" bench gpu --json "$@"
 status=0
 "$lockstep" bench gpu --json --only eager,captured,memory,all_reduce,replicas "$@" || status=$?
-if [[ -n $stand_in ]]; then
-  library=$(find "$PWD/$build" -name 'libnccl_standin.so*' | head -n 1)
-  export LOCKSTEP_NCCL_LIBRARY=$library NCCL_STANDIN_WIRE_GBPS=20
-fi
-"$lockstep" bench gpu --json --only overlap "$@" || status=$?
-unset LOCKSTEP_NCCL_LIBRARY NCCL_STANDIN_WIRE_GBPS
+wire=()
+if [[ -n $stand_in ]]; then wire=(LOCKSTEP_NCCL_STANDIN=1 NCCL_STANDIN_WIRE_GBPS=20); fi
+env "${wire[@]}" "$lockstep" bench gpu --json --only overlap "$@" || status=$?
 "$lockstep" bench input --json || status=$?
 exit "$status"
