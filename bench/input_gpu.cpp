@@ -6,9 +6,9 @@
 #include <tuple>
 #include <utility>
 
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/types.h>
 
+#include "bench/wait_for_device.h"
 #include "lockstep/base/error.h"
 #include "lockstep/device/device_list.h"
 #include "lockstep/device/host_copier.h"

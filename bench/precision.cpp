@@ -13,6 +13,7 @@
 #include "bench/median.h"
 #include "bench/models.h"
 #include "bench/turns.h"
+#include "bench/wait_for_device.h"
 #include "lockstep/lockstep.h"
 
 namespace lockstep::bench {
