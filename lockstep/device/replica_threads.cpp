@@ -109,7 +109,7 @@ struct ReplicaThreads::State {
   State(const std::vector<c10::Device>& devices, int first_replica, int num_workers, int local_workers)
       : devices(devices), first_replica(first_replica), several(devices.size() * num_workers > 1) {
     for (const c10::Device& device : devices) {
-      streams.emplace_back(device);
+      streams.emplace_back(device, devices.size() == 1);
       num_cpu_replicas += device.is_cpu() ? 1 : 0;
       any_stream = any_stream || !device.is_cpu();
     }
@@ -262,6 +262,7 @@ void ReplicaThreads::run(c10::function_ref<void(int)> body, c10::function_ref<vo
   trace::align_steps(size());
   state.body = &body;
   state.leave = &leave;
+  state.failure.reset();
   state.seed.reset();
   if (state.num_cpu_replicas > 0) set_blas_threads(state.share);
   if (state.any_stream) {
@@ -281,7 +282,11 @@ void ReplicaThreads::run(c10::function_ref<void(int)> body, c10::function_ref<vo
     state.wait_until(0, [&] { return state.running.load(std::memory_order_seq_cst) == 0; });
   }
   if (state.any_stream) {
-    for (ReplicaStream& stream : state.streams) stream.lead_caller();
+    try {
+      for (ReplicaStream& stream : state.streams) stream.lead_caller();
+    } catch (const c10::Error&) {
+      if (!state.failure) throw;  // an error of the device follows the one that a replica has thrown
+    }
   }
   state.rethrow_failure();
 }

@@ -1,25 +1,58 @@
 #include "lockstep/device/stream.h"
 
+#include <map>
+#include <mutex>
+
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/ScopeExit.h>
 
 namespace lockstep::detail {
 namespace {
+
 c10::impl::VirtualGuardImpl runtime_of(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()); }
+
+struct ReservedStreams {
+  c10::Stream uploads;
+  c10::Stream captures;
+};
+
+ReservedStreams reserved_streams(c10::Device gpu) {
+  static std::mutex mutex;
+  static auto* const all = new std::map<c10::DeviceIndex, ReservedStreams>();
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto found = all->find(gpu.index());
+  if (found != all->end()) return found->second;
+  const auto runtime = runtime_of(gpu);
+  const c10::Stream uploads = runtime.getStreamFromGlobalPool(gpu);
+  return all->emplace(gpu.index(), ReservedStreams{uploads, runtime.getStreamFromGlobalPool(gpu)}).first->second;
+}
+
 }  // namespace
 
-ReplicaStream::ReplicaStream(c10::Device device) : device_(device) {
-  if (!device.is_cpu()) stream_ = runtime_of(device).getStreamFromGlobalPool(device);
+ReplicaStream::ReplicaStream(c10::Device device, bool is_only)
+    : device_(device), is_callers_(is_only && device.is_cuda()) {
+  if (device.is_cpu()) return;
+  stream_ = is_callers_ ? runtime_of(device).getStream(device) : new_stream(device);
 }
 
 void ReplicaStream::follow_caller() {
-  if (stream_) order(runtime_of(device_).getStream(device_), *stream_);
+  if (is_callers_) {
+    stream_ = runtime_of(device_).getStream(device_);
+  } else if (stream_) {
+    order(runtime_of(device_).getStream(device_), *stream_);
+  }
 }
 
 void ReplicaStream::lead_caller() {
-  if (stream_) order(*stream_, runtime_of(device_).getStream(device_));
+  if (stream_ && !is_callers_) order(*stream_, runtime_of(device_).getStream(device_));
 }
 
 void ReplicaStream::order(const c10::Stream& first, const c10::Stream& second) {
+  // The device of the replica is current meanwhile: LibTorch goes back to the one that was, which makes a context
+  // there.
+  const auto runtime = runtime_of(device_);
+  const c10::Device before = runtime.exchangeDevice(device_);
+  const auto back = c10::make_scope_exit([&] { runtime.uncheckedSetDevice(before); });
   c10::Event event(device_.type());
   event.record(first);
   event.block(second);
@@ -37,6 +70,19 @@ ReplicaStream::Scope::~Scope() {
   const auto runtime = runtime_of(before_->device());
   runtime.exchangeStream(*before_);
   runtime.uncheckedSetDevice(*device_before_);
+}
+
+c10::Stream upload_stream(c10::Device gpu) { return reserved_streams(gpu).uploads; }
+
+c10::Stream capture_stream(c10::Device gpu) { return reserved_streams(gpu).captures; }
+
+c10::Stream new_stream(c10::Device device) {
+  if (!device.is_cuda()) return runtime_of(device).getStreamFromGlobalPool(device);
+  const ReservedStreams reserved = reserved_streams(device);
+  for (;;) {
+    const c10::Stream stream = runtime_of(device).getStreamFromGlobalPool(device);
+    if (stream != reserved.uploads && stream != reserved.captures) return stream;
+  }
 }
 
 void finish_stream(c10::Device device) {

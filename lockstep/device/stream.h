@@ -13,10 +13,11 @@
 namespace lockstep::detail {
 
 /// One replica's stream. The work of a replica is ordered after what the caller had queued before `run`, and before
-/// what the caller queues after it; nothing waits on the host.
+/// what the caller queues after it; nothing waits on the host. Several replicas have streams of their own; the only one
+/// uses the caller's.
 class LOCKSTEP_API ReplicaStream {
  public:
-  explicit ReplicaStream(c10::Device device);
+  ReplicaStream(c10::Device device, bool is_only);
 
   /// On the calling thread, before the replica starts: orders the replica's stream after the caller's.
   void follow_caller();
@@ -40,8 +41,18 @@ class LOCKSTEP_API ReplicaStream {
   void order(const c10::Stream& first, const c10::Stream& second);
 
   c10::Device device_;
+  /// Whether it is the caller's.
+  bool is_callers_;
   std::optional<c10::Stream> stream_;
 };
+
+/// The streams of a GPU on which all uploads are made, and on which steps are recorded into graphs. LibTorch's pool has
+/// few streams and gives each out several times, but `new_stream` never returns these two: what others queued on a
+/// stream that is recorded would be recorded, too.
+LOCKSTEP_API c10::Stream upload_stream(c10::Device gpu);
+LOCKSTEP_API c10::Stream capture_stream(c10::Device gpu);
+
+LOCKSTEP_API c10::Stream new_stream(c10::Device device);
 
 /// Waits on the host for the calling thread's stream of a GPU, so that other threads may use what was queued there.
 /// Does nothing for other devices.
