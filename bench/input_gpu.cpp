@@ -25,9 +25,7 @@ double seconds_of_one(const GpuInputOptions& options, c10::Device device, const 
   for (int i = 0; i < kWarmUp; ++i) work();
   wait_for_device(device);
   const auto begin = std::chrono::steady_clock::now();
-  const auto elapsed = [&] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  };
+  const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
   int64_t count = 0;
   while (elapsed() < options.seconds || count < kWarmUp) {
     work();
@@ -49,6 +47,15 @@ double seconds_of_bus(const GpuInputOptions& options, c10::Device device) {
   return seconds_of_one(options, device, [&] { copy.copy_(source, /*non_blocking=*/true); });
 }
 
+int64_t bytes_of(const PerReplica<at::Tensor>& batches) {
+  int64_t bytes = 0;
+  for (const at::Tensor& batch : batches) bytes += static_cast<int64_t>(batch.nbytes());
+  return bytes;
+}
+int64_t bytes_of(const std::tuple<PerReplica<at::Tensor>, PerReplica<at::Tensor>>& parts) {
+  return bytes_of(std::get<0>(parts)) + bytes_of(std::get<1>(parts));
+}
+
 /// `make` makes a dataset of batches of `bytes` bytes.
 template <class Make>
 GpuInputResult measure_dataset(const GpuInputOptions& options, c10::Device device, const std::string& name,
@@ -58,12 +65,7 @@ GpuInputResult measure_dataset(const GpuInputOptions& options, c10::Device devic
   const auto distributed = strategy.distribute_dataset(dataset);
   auto iterator = distributed.iterator();
   const auto first = iterator.get_next();
-  int64_t bytes = 0;
-  if constexpr (requires { first[0].nbytes(); }) {
-    bytes = static_cast<int64_t>(first[0].nbytes());
-  } else {
-    bytes = static_cast<int64_t>(std::get<0>(first)[0].nbytes() + std::get<1>(first)[0].nbytes());
-  }
+  const int64_t bytes = bytes_of(first);
   const double before = seconds_of_bus(options, device);
   const double seconds = seconds_of_one(options, device, [&] { iterator.get_next(); });
   const double after = seconds_of_bus(options, device);
@@ -117,8 +119,8 @@ std::vector<GpuInputResult> bench_gpu_input(const GpuInputOptions& options) {
   bench_host_copies(options, results);
   {
     const Rows images(options, {3, 224, 224});
-    results.push_back(measure_dataset(options, device, "images",
-                                      [&] { return images.slices().batch(images.batch).repeat(); }));
+    results.push_back(
+        measure_dataset(options, device, "images", [&] { return images.slices().batch(images.batch).repeat(); }));
     results.push_back(measure_dataset(options, device, "images_shuffled", [&] {
       return images.slices().shuffle(images.values.size(0)).batch(images.batch).repeat();
     }));

@@ -141,7 +141,8 @@ void ElementIterator::restore(const Position& position) {
   LOCKSTEP_CHECK_VALUE(position.pipeline == pipeline,
                        "[restore] the position must be of the same dataset: position of ", position.pipeline,
                        ", dataset ", pipeline);
-  ElementIterator restored(node_, {.epoch = position.epoch, .pin_memory = iteration_.pin_memory, .copier = iteration_.copier});
+  ElementIterator restored(node_,
+                           {.epoch = position.epoch, .pin_memory = iteration_.pin_memory, .copier = iteration_.copier});
   position.details.check_seeds(restored.iteration_);
   restored.repeat(position.details);
   const detail::SkipScope scope(detail::Skipped::Sound);  // behind the last one that has failed

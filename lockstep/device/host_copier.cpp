@@ -14,7 +14,7 @@ namespace {
 /// What a thread copies at a time: small enough that all threads end at nearly the same time.
 constexpr size_t kMostAtOnce = size_t{1} << 20;
 /// More threads for one GPU are not faster: they have the bandwidth of its bus.
-constexpr int kThreadsForOneGpu = 8;
+constexpr int kThreadsForOneGpu = 12;
 constexpr int kMostThreads = 16;
 
 /// Takes the threads for one caller.
@@ -67,7 +67,7 @@ HostCopier::HostCopier(int num_threads) : num_threads_(std::max(1, num_threads))
 
 int HostCopier::threads_for(int num_gpus, int num_processes) {
   const int most = std::min(kThreadsForOneGpu * std::max(1, num_gpus), kMostThreads);
-  return std::clamp(num_hardware_threads() / (2 * std::max(1, num_processes)), 1, most);
+  return std::clamp(3 * num_hardware_threads() / (4 * std::max(1, num_processes)), 1, most);
 }
 
 void HostCopier::copy(const HostCopies& copies) {

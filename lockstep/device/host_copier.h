@@ -45,7 +45,7 @@ class LOCKSTEP_API HostCopier {
 
   explicit HostCopier(int num_threads);
   /// Returns a number of threads for the batches of `num_gpus` GPUs, where `num_processes` processes share the cores:
-  /// up to half of them.
+  /// up to three quarters of them.
   static int threads_for(int num_gpus, int num_processes);
 
   int num_threads() const { return num_threads_; }

@@ -10,6 +10,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "lockstep/device/host_copier.h"
+#include "lockstep/device/stream.h"
 
 namespace lockstep::detail {
 namespace {
@@ -21,7 +22,7 @@ constexpr int64_t kPartBytes = int64_t{8} << 20;
 
 Uploader::Uploader(c10::Device device, std::shared_ptr<HostCopier> copier)
     : device_(device), copier_(copier ? std::move(copier) : std::make_shared<HostCopier>(1)) {
-  if (device.is_cuda()) stream_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+  if (device.is_cuda()) stream_ = upload_stream(device);
 }
 
 Uploader::~Uploader() {
@@ -41,7 +42,9 @@ at::Tensor Uploader::upload(const at::Tensor& tensor) {
   num_bytes_ += tensor.nbytes();
   at::Tensor copy = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(device_));
   if (tensor.numel() == 0) return copy;
-  if (tensor.is_pinned()) {
+  // Others that have the memory may write to it.
+  const bool is_alone = tensor.use_count() == 1 && tensor.storage().use_count() == 1;
+  if (is_alone && tensor.is_pinned()) {
     // LibTorch keeps the memory for the stream only if its own allocator's tensor is the source: not a row of one.
     sources_.push_back(tensor);
     copy.copy_(tensor, /*non_blocking=*/true);
@@ -65,7 +68,12 @@ void Uploader::wait_for_room() {
 
 at::Tensor Uploader::upload_by_libtorch(const at::Tensor& tensor) {
   // Memory that is not page-locked would make the copy wait for the host, and the host for the copy.
-  const at::Tensor source = tensor.device().is_cpu() && !tensor.is_pinned() ? tensor.pin_memory() : tensor;
+  at::Tensor source = tensor;
+  if (tensor.device().is_cpu()) {
+    const bool has_holes = tensor.layout() == at::kStrided && !tensor.is_non_overlapping_and_dense();
+    source = has_holes ? tensor.contiguous() : tensor.is_pinned() ? tensor.clone() : tensor;
+    source = source.pin_memory();
+  }
   if (source.layout() == at::kStrided) num_bytes_ += source.nbytes();
   sources_.push_back(source);
   return source.to(device_, source.scalar_type(), /*non_blocking=*/true);

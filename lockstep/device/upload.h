@@ -31,10 +31,10 @@ class LOCKSTEP_API Uploader {
   Uploader& operator=(const Uploader&) = delete;
   c10::Device device() const { return device_; }
 
-  /// Starts to copy. Call it on any one thread. A tensor in page-locked memory must not be written to afterwards; it
-  /// lives until it has been read. Any other may be written to. Large ones go through page-locked memory in parts: one
-  /// is uploaded while the next is copied. Waits while two large steps are being copied: a host that is faster than the
-  /// bus would take ever more memory.
+  /// Starts to copy. Call it on any one thread. A tensor in page-locked memory that nobody else has is read in
+  /// place, and lives until it has been read. Any other may be written to at once. Large ones go through page-locked
+  /// memory in parts: one is uploaded while the next is copied. Waits while two large steps are being copied: a host
+  /// that is faster than the bus would take ever more memory.
   at::Tensor upload(const at::Tensor& tensor);
 
   /// Ends a step: returns an event after which its copies may be used.

@@ -184,7 +184,9 @@ TEST(CopiedBatchTest, SkipsAreExact) {
     const auto found = next_tensors(*iterator);
     const auto want = next_tensors(*plain);
     ASSERT_EQ(found.has_value(), want.has_value()) << count;
-    if (found) EXPECT_TRUE(at::equal(found->front(), want->front())) << count;
+    if (found) {
+      EXPECT_TRUE(at::equal(found->front(), want->front())) << count;
+    }
   }
 }
 

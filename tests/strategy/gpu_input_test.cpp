@@ -40,8 +40,9 @@ class GpuInputTest : public ::testing::Test {
 };
 
 /// Adds the tensors of a value to `all`.
-void add_tensors(const at::Tensor& tensor, Tensors& all) { all.push_back(tensor); }
-void add_tensors(const PerReplica<at::Tensor>& values, Tensors& all) { all.insert(all.end(), values.begin(), values.end()); }
+void add_tensors(const PerReplica<at::Tensor>& values, Tensors& all) {
+  all.insert(all.end(), values.begin(), values.end());
+}
 template <class Value>
 void add_tensors(const std::map<std::string, Value>& values, Tensors& all) {
   for (const auto& [key, value] : values) add_tensors(value, all);
@@ -175,12 +176,19 @@ TEST_F(GpuInputTest, BatchesThatWereThereBefore) {
     expect_same_steps(gpus, cpus, dataset.map(channels_last));
     expect_same_steps(gpus, cpus, dataset.map(narrowed));
     expect_same_steps(gpus, cpus, dataset.map(pinned));
-    // A function that keeps what it returns, and writes to it later.
-    const auto refilled = [buffer = at::empty({64, 50, 50}).pin_memory()](int64_t i) {
-      buffer.fill_(i);
-      return buffer;
+    // A function that keeps what it returns, and writes to it later. Each pipeline has its own: they run on two
+    // threads.
+    const auto refilled = [] {
+      return data::range(30).map([buffer = at::empty({64, 50, 50}).pin_memory()](int64_t i) {
+        buffer.fill_(i);
+        return buffer;
+      });
     };
-    expect_same_steps(gpus, cpus, data::range(30).map(refilled));
+    auto on_gpu = gpus.distribute_dataset(refilled());
+    auto on_cpu = cpus.distribute_dataset(refilled());
+    auto found = on_gpu.iterator();
+    auto want = on_cpu.iterator();
+    expect_same_rest(found, want);
   }
 }
 
@@ -239,8 +247,12 @@ TEST_F(GpuInputTest, ThousandStepsInTheSameMemory) {
       }
     }
     constexpr int64_t kMiB = 1 << 20;
-    if (host) EXPECT_LE(*detail::resident_bytes(), *host + 16 * kMiB);
-    if (peak) EXPECT_LE(*detail::take_peak_bytes(device), *peak + 8 * kMiB);
+    if (host) {
+      EXPECT_LE(*detail::resident_bytes(), *host + 16 * kMiB);
+    }
+    if (peak) {
+      EXPECT_LE(*detail::take_peak_bytes(device), *peak + 8 * kMiB);
+    }
   };
   run_through(rows.batch(64));
   run_through(data::from_tensor_slices(batches));

@@ -20,7 +20,8 @@ class BatchIterator final : public NodeIterator {
         may_fail_(may_fail(*input)),
         size_(size),
         options_(options),
-        assembler_({.capacity = size, .pin_memory = iteration.pin_memory, .copier = iteration.copier, .operation = "batch"}) {}
+        assembler_(
+            {.capacity = size, .pin_memory = iteration.pin_memory, .copier = iteration.copier, .operation = "batch"}) {}
 
   bool next(Element& batch) override {
     assembler_.throw_error();

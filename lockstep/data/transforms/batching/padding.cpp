@@ -6,6 +6,8 @@
 #include <ATen/ops/empty.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/element/bus_errors.h"
+#include "lockstep/data/element/private_memory.h"
 
 namespace lockstep::data::detail {
 namespace {
@@ -151,7 +153,11 @@ Leaf join_leaves(std::vector<Element>& elements, size_t leaf, const Padding& pad
   }
   const PartialShape* shape = padding.shapes.empty() ? nullptr : &padding.shapes[leaf];
   const double value = padding.values.size() == 1 ? padding.values.front() : padding.values[leaf];
-  return join(pieces, find_sizes(pieces, shape, leaf, padding.operation), value, padding);
+  at::Tensor joined = join(pieces, find_sizes(pieces, shape, leaf, padding.operation), value, padding);
+  if (any_bus_error()) {
+    for (const Element& element : elements) check_read(element.leaves[leaf]);
+  }
+  return joined;
 }
 
 }  // namespace
