@@ -41,8 +41,12 @@ class LOCKSTEP_API CapturedGraph {
   /// Whether it draws random numbers on the device.
   virtual bool draws_random_numbers() const = 0;
 
-  /// Queues the recorded work on the current stream.
-  virtual void replay() = 0;
+  /// After `end`, once: makes it ready to be replayed. Each replay copies other tensors to `inputs` before all else,
+  /// and `outputs` to other tensors after it. All are contiguous and have elements; the graph keeps them.
+  virtual void finish(std::vector<at::Tensor> inputs, std::vector<at::Tensor> outputs) = 0;
+  /// Queues the recorded work on the current stream. `sources` and `targets` have the sizes, dtypes and device of the
+  /// inputs and outputs, in their order, and are contiguous.
+  virtual void replay(at::TensorList sources, at::TensorList targets) = 0;
 };
 
 /// Returns why work of the device cannot be recorded; empty where it can.
@@ -56,10 +60,10 @@ struct GraphPool {
 LOCKSTEP_API GraphPool new_graph_pool();
 LOCKSTEP_API std::unique_ptr<CapturedGraph> make_captured_graph(c10::Device device, const GraphPool& pool);
 
+/// Frees memory that LibTorch keeps for later tensors: a graph that is recorded cannot use it.
+LOCKSTEP_API void free_cached_memory(c10::Device device);
+
 /// Whether the calling thread's current stream of the device is recorded into a graph.
 LOCKSTEP_API bool is_capturing(c10::Device device);
-
-/// Copies tensors to as many others on one GPU, of the same sizes and dtypes, small ones in one kernel.
-LOCKSTEP_API void copy_together(at::TensorList sources, at::TensorList targets);
 
 }  // namespace lockstep::detail

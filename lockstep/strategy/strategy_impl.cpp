@@ -197,6 +197,20 @@ std::string StrategyImpl::why_not_captured() {
   return "";
 }
 
+std::vector<at::Tensor> StrategyImpl::parameters_of_observers() {
+  std::vector<at::Tensor> parameters;
+  for (const auto& observer : observers()) observer->list_parameters(parameters);
+  return parameters;
+}
+
+void StrategyImpl::begin_recorded_run() {
+  for (const auto& observer : observers()) observer->begin_recorded_run();
+}
+
+void StrategyImpl::forget_recorded_run() {
+  for (const auto& observer : observers()) observer->forget_recorded_run();
+}
+
 std::vector<double> StrategyImpl::numbers_of_observers() {
   std::vector<double> numbers;
   for (const auto& observer : observers()) observer->add_numbers(numbers);
@@ -234,6 +248,8 @@ void StrategyImpl::call_for_each_replica(c10::function_ref<void(int)> body) {
   const ContextFrame* frame = current_frame();
   const int depth = frame != nullptr && frame->strategy == this ? frame->depth : 0;
   Team& team = team_at(depth);
+  std::unique_lock<std::recursive_mutex> turn;
+  if (depth == 0) turn = run_turn();
   const bool records = recorded_run_.graph != nullptr;
   try {
     run_team(team, depth, body);
@@ -252,7 +268,7 @@ void StrategyImpl::call_for_each_replica(c10::function_ref<void(int)> body) {
 void StrategyImpl::run_team(Team& team, int depth, c10::function_ref<void(int)> body) {
   // A run inside a merge function belongs to the run around it.
   if (depth > 0) return start_team(team, depth, body);
-  const std::lock_guard<std::mutex> turn(run_mutex_);
+  const auto turn = run_turn();
   {
     const RunningScope running(is_running_, num_local_replicas());
     const comm::RunActivity counted;
@@ -338,6 +354,7 @@ void StrategyImpl::start_replicas(Team& team, int depth, c10::function_ref<void(
       });
   team.groups[0].impl()->end_run();
   if (local_gradients_) local_gradients_->end_run(depth);
+  if (begins_gradients) gradient_groups_->end_run();
   if (team.spread) team.spread->end_run();
 }
 

@@ -68,6 +68,12 @@ class RunObserver {
   virtual void add_numbers(std::vector<double>& /*numbers*/) const {}
   /// Why a step like the last one must not be captured in a CUDA graph; empty if it may.
   virtual std::string why_not_captured() const { return ""; }
+  /// Adds the parameters of all replicas that may have gradients.
+  virtual void list_parameters(std::vector<at::Tensor>& /*parameters*/) const {}
+  /// The next run is recorded. Where it cannot be used, `forget_recorded_run` follows, when gradients are those of now
+  /// again: none of it was computed.
+  virtual void begin_recorded_run() {}
+  virtual void forget_recorded_run() {}
 };
 
 /// Internal: the state of a strategy, and the part in which strategies differ. `Strategy` checks arguments and
@@ -192,6 +198,11 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   bool is_recording() const { return is_recording_.load(std::memory_order_relaxed); }
   /// Why runs must not be recorded, as one of the observers says; empty where they may.
   std::string why_not_captured();
+  std::vector<at::Tensor> parameters_of_observers();
+  void begin_recorded_run();
+  void forget_recorded_run();
+  /// The calling thread's turn to run, to record or to replay. A run takes it by itself.
+  std::unique_lock<std::recursive_mutex> run_turn() { return std::unique_lock<std::recursive_mutex>(run_mutex_); }
 
   /// Calls the observer at every run, as long as it lives.
   void add_run_observer(std::weak_ptr<RunObserver> observer);
@@ -270,7 +281,7 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   std::atomic<uint64_t> num_variables_{0};
   std::atomic<uint64_t> num_modules_{0};
   /// Held by a run until its observers have been called.
-  std::mutex run_mutex_;
+  std::recursive_mutex run_mutex_;
   std::atomic<uint64_t> num_runs_{0};
   std::atomic<bool> is_running_{false};
   RecordedRun recorded_run_;

@@ -1,4 +1,7 @@
-// Pure steps of replicas on a GPU: what is recorded into a CUDA graph, what forbids it, and that replays do what `run` does.
+// Pure steps of replicas on a GPU: what is recorded into a CUDA graph, what forbids it, and that replays do what `run`
+// does.
+
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -80,7 +83,8 @@ struct Training {
   /// Trains with batches of the given numbers of rows, and returns the losses.
   std::vector<double> train(By by, const std::vector<int64_t>& rows) {
     torch::manual_seed(11);
-    auto pure = strategy.pure([this](const torch::Tensor& x, const torch::Tensor& y, int64_t n) { return step(x, y, n); });
+    auto pure =
+        strategy.pure([this](const torch::Tensor& x, const torch::Tensor& y, int64_t n) { return step(x, y, n); });
     std::vector<double> losses;
     for (size_t i = 0; i < rows.size(); ++i) {
       const Labelled batch = batch_of(static_cast<int64_t>(i), rows[i]);
@@ -192,9 +196,8 @@ TEST_F(CapturedStepTest, ResultsStayAndArgumentsMayComeFromTheHost) {
 
 TEST_F(CapturedStepTest, NumbersOfReplicasAreTheirOwn) {
   const auto strategy = mirrored_gpus(2);
-  auto step = strategy.pure([](const torch::Tensor& x) {
-    return std::make_pair(x + 1, get_replica_context().replica_id_in_sync_group());
-  });
+  auto step = strategy.pure(
+      [](const torch::Tensor& x) { return std::make_pair(x + 1, get_replica_context().replica_id_in_sync_group()); });
   for (int i = 0; i < 5; ++i) {
     const auto result = step(torch::ones({2}));
     EXPECT_EQ(result.second[1], 1);
@@ -280,15 +283,18 @@ TEST_F(CapturedStepTest, ModesAndLoadedMemoryAreFollowed) {
     model->last->weight.set_data(torch::zeros_like(model->last->weight));
   }
   const auto now = step(x);
-  EXPECT_TRUE(torch::allclose(now, strategy.run([&](const torch::Tensor& a) {
-    const torch::NoGradGuard no_grad;
-    return model->forward(a);
-  }, x)));
+  EXPECT_TRUE(torch::allclose(now, strategy.run(
+                                       [&](const torch::Tensor& a) {
+                                         const torch::NoGradGuard no_grad;
+                                         return model->forward(a);
+                                       },
+                                       x)));
 }
 
 TEST_F(CapturedStepTest, LearningRatesMayChange) {
   const auto train = [](By by) {
-    Training<torch::optim::Adam, torch::optim::AdamOptions> training(kOneDevice(), torch::optim::AdamOptions(1e-2), 0.0);
+    Training<torch::optim::Adam, torch::optim::AdamOptions> training(kOneDevice(), torch::optim::AdamOptions(1e-2),
+                                                                     0.0);
     const Labelled batch = batch_of(3, kRows);
     const auto x = batch.x.to(torch::kCUDA);
     const auto y = batch.y.to(torch::kCUDA);
@@ -305,6 +311,149 @@ TEST_F(CapturedStepTest, LearningRatesMayChange) {
   const auto wanted = train(By::Run);
   const auto found = train(By::Pure);
   for (size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(found[i], wanted[i], 2e-5) << i;
+}
+
+/// The losses and the last weight of a training whose function is `step(optimizer, loss)`.
+template <class StepFunction>
+std::pair<std::vector<double>, torch::Tensor> train_with(By by, StepFunction&& step, std::string* why_not = nullptr) {
+  Training<torch::optim::SGD, torch::optim::SGDOptions> training(kOneDevice(), torch::optim::SGDOptions(0.05), 0.0);
+  const Labelled batch = batch_of(3, kRows);
+  const auto x = batch.x.to(torch::kCUDA);
+  const auto y = batch.y.to(torch::kCUDA);
+  const auto fn = [&](const torch::Tensor& a, const torch::Tensor& b) {
+    const auto loss = average_loss(torch::nll_loss((*training.model)->forward(a), b, {}, torch::Reduction::None));
+    step(*training.optimizer, loss);
+    return loss.detach();
+  };
+  auto pure = training.strategy.pure(fn);
+  std::vector<double> losses;
+  for (int i = 0; i < 12; ++i) {
+    const auto loss = by == By::Pure ? pure(x, y) : training.strategy.run(fn, x, y);
+    losses.push_back(training.strategy.reduce("sum", loss).template item<double>());
+  }
+  if (why_not != nullptr) *why_not = pure.why_not();
+  return {losses, (*training.model)->last->weight.detach().cpu()};
+}
+
+template <class StepFunction>
+std::string expect_same_training(StepFunction&& step) {
+  const auto [wanted, wanted_weight] = train_with(By::Run, step);
+  std::string why_not;
+  const auto [found, weight] = train_with(By::Pure, step, &why_not);
+  for (size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(found[i], wanted[i], 2e-5) << i;
+  EXPECT_TRUE(torch::allclose(weight, wanted_weight, 1e-4, 1e-5));
+  return why_not;
+}
+
+TEST_F(CapturedStepTest, StepsByHandAsRun) {
+  EXPECT_EQ(expect_same_training([](auto& optimizer, const torch::Tensor& loss) {
+              optimizer.zero_grad();
+              loss.backward();
+              optimizer.step();
+            }),
+            "");
+  EXPECT_EQ(expect_same_training([](auto& optimizer, const torch::Tensor& loss) {
+              loss.backward();
+              optimizer.step();
+              optimizer.zero_grad();
+            }),
+            "");
+}
+
+TEST_F(CapturedStepTest, ARecordingThatFailsLeavesNoGradients) {
+  EXPECT_THAT(expect_same_training([](auto& optimizer, const torch::Tensor& loss) {
+                loss.backward();
+                optimizer.clip_grad_norm(0.5);  // reads the norm
+                optimizer.step();
+                optimizer.zero_grad();
+              }),
+              HasSubstr("_local_scalar_dense"));
+}
+
+TEST_F(CapturedStepTest, GradientsOfOtherCallsAreRefused) {
+  EXPECT_THAT(expect_same_training([](auto& optimizer, const torch::Tensor& loss) {
+                loss.backward();  // they add up
+                optimizer.step();
+              }),
+              HasSubstr("gradients of an earlier call"));
+  const auto train = [](By by) {
+    Training<torch::optim::SGD, torch::optim::SGDOptions> training(kOneDevice(), torch::optim::SGDOptions(0.05), 0.0);
+    const Labelled batch = batch_of(3, kRows);
+    const auto x = batch.x.to(torch::kCUDA);
+    const auto y = batch.y.to(torch::kCUDA);
+    const auto gradients = [&](const torch::Tensor& a, const torch::Tensor& b) {
+      training.optimizer->accumulate(
+          average_loss(torch::nll_loss((*training.model)->forward(a), b, {}, torch::Reduction::None), kRows));
+    };
+    const auto update = [&] { training.optimizer->apply(); };
+    auto pure_gradients = training.strategy.pure(gradients);
+    auto pure_update = training.strategy.pure(update);
+    for (int i = 0; i < 8; ++i) {
+      by == By::Pure ? pure_gradients(x, y) : training.strategy.run(gradients, x, y);
+      by == By::Pure ? pure_gradients(x, y) : training.strategy.run(gradients, x, y);
+      by == By::Pure ? pure_update() : training.strategy.run(update);
+    }
+    return (*training.model)->last->weight.detach().cpu();
+  };
+  EXPECT_TRUE(torch::allclose(train(By::Pure), train(By::Run), 1e-4, 1e-5));
+}
+
+TEST_F(CapturedStepTest, GraphsAreMadeAgainAfterAllWereDropped) {
+  const auto strategy = kOneDevice();
+  auto step = strategy.pure([](const torch::Tensor& x) { return torch::dropout(x, 0.5, true); });
+  const auto ones = [](int64_t rows) { return torch::ones({rows}, torch::kCUDA); };
+  for (int i = 0; i < 4; ++i) step(ones(5));
+  EXPECT_TRUE(step.is_replayed()) << step.why_not();
+  for (int64_t rows = 10; rows < 30; ++rows) step(ones(rows));
+  for (int i = 0; i < 4; ++i) step(ones(7));
+  EXPECT_TRUE(step.is_replayed()) << step.why_not();
+  EXPECT_NE(torch::rand({1}, torch::kCUDA).item<double>(), torch::rand({1}, torch::kCUDA).item<double>());
+}
+
+TEST_F(CapturedStepTest, SizesThatComeBackAreNotCounted) {
+  const auto strategy = kOneDevice();
+  auto step = strategy.pure([](const torch::Tensor& x) { return x + 1; });
+  for (int round = 0; round < 6; ++round) {
+    for (int64_t rows = 1; rows <= 20; ++rows) step(torch::ones({rows}, torch::kCUDA));
+  }
+  for (int i = 0; i < 3; ++i) step(torch::ones({3}, torch::kCUDA));
+  EXPECT_TRUE(step.is_replayed()) << step.why_not();
+}
+
+TEST_F(CapturedStepTest, ArgumentsMayBeConjugated) {
+  const auto strategy = kOneDevice();
+  auto step = strategy.pure([](const torch::Tensor& z) { return torch::imag(z).clone(); });
+  for (int i = 0; i < 5; ++i) {
+    const auto z = torch::full({3}, c10::complex<double>(1, i), torch::kCUDA);
+    EXPECT_EQ(torch::Tensor(step(z.conj()))[0].item<double>(), -i);
+  }
+  EXPECT_TRUE(step.is_replayed()) << step.why_not();
+}
+
+TEST_F(CapturedStepTest, EvaluationIsRecordedBeforeTheFirstUpdate) {
+  Training<torch::optim::Adam, torch::optim::AdamOptions> training(kOneDevice(), torch::optim::AdamOptions(1e-2), 0.0);
+  const auto x = batch_of(3, kRows).x.to(torch::kCUDA);
+  auto step = training.strategy.pure([&](const torch::Tensor& a) {
+    const torch::NoGradGuard no_grad;
+    return (*training.model)->forward(a);
+  });
+  for (int i = 0; i < 4; ++i) step(x);
+  EXPECT_TRUE(step.is_replayed()) << step.why_not();
+}
+
+TEST_F(CapturedStepTest, TwoThreadsWithAStrategyEach) {
+  const auto train = [](int64_t seed) {
+    const auto strategy = kOneDevice();
+    auto step = strategy.pure([](const torch::Tensor& x) { return x * 2 + 1; });
+    for (int i = 0; i < 300; ++i) {
+      const auto value = static_cast<double>(seed * 1000 + i);
+      const torch::Tensor result = step(torch::full({8}, value, torch::kCUDA));
+      ASSERT_EQ(result[0].item<double>(), value * 2 + 1);
+    }
+  };
+  std::thread other(train, 1);
+  train(2);
+  other.join();
 }
 
 }  // namespace

@@ -15,10 +15,8 @@ std::unique_ptr<CapturedGraph> make_captured_graph(c10::Device device, const Gra
   return nullptr;
 }
 
-bool is_capturing(c10::Device) { return false; }
+void free_cached_memory(c10::Device) {}
 
-void copy_together(at::TensorList sources, at::TensorList targets) {
-  for (size_t i = 0; i < sources.size(); ++i) targets[i].copy_(sources[i]);
-}
+bool is_capturing(c10::Device) { return false; }
 
 }  // namespace lockstep::detail

@@ -24,14 +24,30 @@ void OptimizerCoreState::add_numbers(std::vector<double>& numbers) const {
 }
 
 std::string OptimizerCoreState::why_not_captured() const {
+  if (!has_stepped_in_run) return "";  // a step that does without this optimizer
   for (const auto& replica : replicas) {
-    if (replica->methods.count(UpdateMethod::Sharded) > 0) return "the replicas divide the update of parameters on the CPU";
+    if (replica->methods.count(UpdateMethod::Sharded) > 0)
+      return "the replicas divide the update of parameters on the CPU";
     if (replica->methods.count(UpdateMethod::Rows) > 0) return "rows of sparse gradients are updated on the host";
     if (replica->divided) return "optimizer state is divided over the replicas";
     std::string why = replica->whole->why_not_captured();
     if (!why.empty()) return why;
   }
   return "";
+}
+
+void OptimizerCoreState::list_parameters(std::vector<at::Tensor>& parameters) const {
+  for (const ReplicaParameters& of_replica : tensors) {
+    parameters.insert(parameters.end(), of_replica.parameters.begin(), of_replica.parameters.end());
+  }
+}
+
+void OptimizerCoreState::begin_recorded_run() {
+  for (const auto& replica : replicas) replica->note_gradients_before_record();
+}
+
+void OptimizerCoreState::forget_recorded_run() {
+  for (const auto& replica : replicas) replica->restore_gradients_before_record();
 }
 
 bool OptimizerCoreState::can_skip(OptimizerReplica& replica) const {

@@ -49,7 +49,6 @@ StepScale LossScale::begin_step(StrategyImpl& strategy, int replica) {
   const std::lock_guard lock(mutex_);
   if (!is_bound_) {
     is_bound_ = true;
-    in_run_ = true;
     strategy_ = strategy.weak_from_this();
     strategy.add_run_observer(shared_from_this());
     on_devices_ = are_cuda(strategy);
@@ -57,6 +56,7 @@ StepScale LossScale::begin_step(StrategyImpl& strategy, int replica) {
   LOCKSTEP_CHECK_VALUE(strategy_.lock().get() == &strategy,
                        "[loss scaler] a scaler belongs to the strategy that first used it: strategy=",
                        strategy.type_name(), "; make one for each strategy");
+  in_run_ = true;
   if (!on_devices_) return {of_replica(replica).numbers.scale};
   const c10::Device device = strategy.devices()[static_cast<size_t>(replica)].torch_device;
   Replica& known = replicas_[replica];
@@ -110,7 +110,8 @@ void LossScale::load(const Numbers& numbers) {
 uint64_t LossScale::before_run() {
   const std::lock_guard lock(mutex_);
   if (in_run_) is_unsure_ = true;
-  in_run_ = true;
+  in_run_ = false;
+  is_read_ = false;
   if (!is_unsure_) {
     for (auto& [index, replica] : replicas_) {
       if (replica.on_device) replica.on_device->look(replica.stream);
@@ -130,7 +131,8 @@ uint64_t LossScale::before_run() {
 
 std::string LossScale::why_not_captured() const {
   const std::lock_guard lock(mutex_);
-  return is_read_ ? "the host reads whether the gradients of a loss scaler are finite: an optimizer has no fused update" : "";
+  return is_read_ ? "the host reads whether the gradients of a loss scaler are finite: an optimizer has no fused update"
+                  : "";
 }
 
 void LossScale::after_run() {

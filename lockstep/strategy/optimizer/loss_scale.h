@@ -57,10 +57,11 @@ class LossScale final : public RunObserver, public std::enable_shared_from_this<
   Numbers first_;
   std::map<int, Replica> replicas_;
   bool on_devices_ = false;
-  /// Whether the last step was decided on the host.
-  bool is_read_ = true;
+  /// Whether a step of the last run was decided on the host.
+  bool is_read_ = false;
   std::weak_ptr<StrategyImpl> strategy_;
   bool is_bound_ = false;
+  /// Whether a run has used it and not ended.
   bool in_run_ = false;
   /// Whether workers may have different numbers, by a load or a run that failed.
   bool is_unsure_ = false;

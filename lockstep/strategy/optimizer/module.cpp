@@ -93,6 +93,14 @@ struct ModuleReplicas::State final : RunObserver, UpdateObserver {
     return modes;
   }
 
+  void list_parameters(std::vector<at::Tensor>& parameters) const override {
+    for (const auto& module : modules) {
+      for (const at::Tensor& parameter : module->parameters()) {
+        if (parameter.defined()) parameters.push_back(parameter);
+      }
+    }
+  }
+
   size_t fingerprint() const override { return modes() * 1000003 ^ (options ? options->fingerprint() : 0); }
 
   uint64_t before_run() override {
@@ -190,7 +198,8 @@ ModuleReplicas::ModuleReplicas(const Factory& factory) : state_(std::make_shared
     state_->has_buffers.push_back(submodule->buffers(/*recurse=*/false).empty() ? 0 : 1);
   }
   state_->first_modes = state_->modes();
-  if (strategy.is_traced() || strategy.devices()[0].torch_device.is_cuda()) state_->options = std::make_unique<ModuleOptions>(state_->modules);
+  if (strategy.is_traced() || strategy.devices()[0].torch_device.is_cuda())
+    state_->options = std::make_unique<ModuleOptions>(state_->modules);
   const bool is_central = strategy.parameter_device() != nullptr;
   if (strategy.num_replicas_in_sync() > 1) {
     state_->buffers = std::make_unique<ModuleBuffers>(strategy, state_->modules);

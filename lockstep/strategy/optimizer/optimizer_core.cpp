@@ -132,6 +132,7 @@ void OptimizerCoreState::follow_parameters() {
 uint64_t OptimizerCoreState::before_run() {
   follow_parameters();
   check.begin_run();
+  has_stepped_in_run = false;
   for (const auto& replica : replicas) replica->whole->before_run();
   if (checks_rates) rates_before_run = learning_rates(prototype.front());
   return 0;
@@ -279,6 +280,7 @@ void OptimizerCoreState::update(OptimizerReplica& replica, const at::Tensor& fou
   check_plan(replica);
   check_before_first_step(replica.index);
   has_stepped = true;
+  has_stepped_in_run = true;
   for (const auto& module : modules) module->before_update(replica.index);
   update_parameters(replica, found_inf);
   for (const auto& module : modules) module->after_update(replica.index);
@@ -314,6 +316,7 @@ at::Tensor OptimizerCore::step(const std::function<at::Tensor()>& closure) {
   state_->check_plan(replica);
   state_->check_before_first_step(replica.index);
   state_->has_stepped = true;
+  state_->has_stepped_in_run = true;
   for (const auto& module : state_->modules) module->before_update(replica.index);
   std::optional<OptimizerWrites::Scope> counted(replica.writes);
   at::Tensor loss = replica.whole->step([&] {

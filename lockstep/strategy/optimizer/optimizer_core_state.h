@@ -38,6 +38,8 @@ struct OptimizerCoreState final : RunObserver {
   PlannedParameters planned;
   std::vector<std::unique_ptr<OptimizerReplica>> replicas;
   std::atomic<bool> has_stepped{false};
+  /// The same in the last run.
+  std::atomic<bool> has_stepped_in_run{false};
   std::atomic<int> num_checked_losses{0};
   std::vector<double> rates_before_run;
   /// For each parameter: whether its state was loaded from a table that was updated by rows, though it is not here.
@@ -59,6 +61,9 @@ struct OptimizerCoreState final : RunObserver {
   size_t fingerprint() const override;
   void add_numbers(std::vector<double>& numbers) const override;
   std::string why_not_captured() const override;
+  void list_parameters(std::vector<at::Tensor>& parameters) const override;
+  void begin_recorded_run() override;
+  void forget_recorded_run() override;
   void begin_replica(int replica) override;
   void end_replica(int replica) override;
   void check_replicas() override;
@@ -78,8 +83,8 @@ struct OptimizerCoreState final : RunObserver {
   void reduce(OptimizerReplica& replica) const;
   /// Whether `update` can be given a flag with the gradients that there are.
   bool can_skip(OptimizerReplica& replica) const;
-  /// Nothing is updated where `found_inf` is defined and 1. It is a float on the replica's device, which nobody reads on
-  /// the host.
+  /// Nothing is updated where `found_inf` is defined and 1. It is a float on the replica's device, which nobody reads
+  /// on the host.
   void update(OptimizerReplica& replica, const at::Tensor& found_inf = {});
   void update_parameters(OptimizerReplica& replica, const at::Tensor& found_inf);
   void update_published(OptimizerReplica& replica, const AllGradients& all, const std::vector<char>& present,

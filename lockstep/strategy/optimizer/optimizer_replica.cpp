@@ -153,6 +153,27 @@ void OptimizerReplica::note_accumulated(std::optional<StepScale> scale, bool is_
   }
 }
 
+void OptimizerReplica::note_gradients_before_record() {
+  known_before_record_ = reduced.known();
+  accumulated_before_record_ = accumulated;
+  versions_before_record_.clear();
+  for (const at::Tensor& parameter : tensors.parameters) {
+    versions_before_record_.push_back(parameter.grad().defined() ? version_of(parameter.grad()) : 0);
+  }
+}
+
+/// Recorded calls have written nothing, but they have counted as writes.
+void OptimizerReplica::restore_gradients_before_record() {
+  reduced.restore(known_before_record_);
+  accumulated = std::move(accumulated_before_record_);
+  for (size_t p = 0; accumulated && p < accumulated->left.size(); ++p) {
+    auto& [gradient, version] = accumulated->left[p];
+    const at::Tensor& now = tensors.parameters[p].grad();
+    const bool is_known = now.defined() && gradient._unsafe_get_target() == now.unsafeGetTensorImpl();
+    if (is_known && version == versions_before_record_[p]) version = version_of(now);
+  }
+}
+
 void OptimizerReplica::check_accumulated(const char* operation) const {
   for (size_t p = 0; p < tensors.parameters.size(); ++p) {
     const at::Tensor& gradient = tensors.parameters[p].grad();

@@ -66,6 +66,9 @@ struct OptimizerReplica {
   void check_gradients_are_of_this_run() const;
   /// Notes the gradients that `accumulate` leaves.
   void note_accumulated(std::optional<StepScale> scale, bool is_weighted);
+  /// Around a recorded run that is not used: restores what is known of the gradients, which are those of before again.
+  void note_gradients_before_record();
+  void restore_gradients_before_record();
   /// Throws if there are gradients that others than `accumulate` have computed or changed.
   void check_accumulated(const char* operation) const;
   /// Throws if `accumulate` has left gradients that only `apply` can use.
@@ -87,6 +90,11 @@ struct OptimizerReplica {
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> earlier_gradients;
   /// None where `accumulate` has left no gradients.
   std::optional<AccumulatedGradients> accumulated;
+
+ private:
+  std::vector<ReducedGradients::Known> known_before_record_;
+  std::optional<AccumulatedGradients> accumulated_before_record_;
+  std::vector<uint32_t> versions_before_record_;
 };
 
 }  // namespace lockstep::detail

@@ -11,6 +11,8 @@ namespace lockstep::detail {
 namespace {
 
 std::atomic<CaptureWatch*> current_watch{nullptr};
+/// The index of its GPU; -1 without one. Threads that take no part in the recording look at this alone.
+std::atomic<int> watched_gpu{-1};
 
 uint64_t hash_of(const at::Tensor& tensor) {
   if (!tensor.defined()) return 1;
@@ -37,21 +39,23 @@ uint64_t hash_of(const c10::IValue& value) {
 }  // namespace
 
 CaptureWatch::CaptureWatch(c10::Device device)
-    : device_(device), handle_(at::addGlobalCallback(at::RecordFunctionCallback(&CaptureWatch::on_call)
-                                                          .needsInputs(true)
-                                                          .scopes({at::RecordScope::FUNCTION}))) {
+    : handle_(at::addGlobalCallback(
+          at::RecordFunctionCallback(&CaptureWatch::on_call).needsInputs(true).scopes({at::RecordScope::FUNCTION}))) {
   current_watch.store(this);
+  watched_gpu.store(device.index());
 }
 
 CaptureWatch::~CaptureWatch() {
+  watched_gpu.store(-1);
   at::removeCallback(handle_);
   current_watch.store(nullptr);
 }
 
 std::unique_ptr<at::ObserverContext> CaptureWatch::on_call(const at::RecordFunction& function) {
-  CaptureWatch* const watch = current_watch.load();
+  const int gpu = watched_gpu.load();
   // Other threads, such as those of input pipelines, go on with their own work.
-  if (watch != nullptr && is_capturing(watch->device_)) watch->note(function);
+  if (gpu < 0 || !is_capturing(c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(gpu)))) return nullptr;
+  if (CaptureWatch* const watch = current_watch.load()) watch->note(function);
   return nullptr;
 }
 
@@ -63,8 +67,13 @@ void CaptureWatch::note(const at::RecordFunction& function) {
   calls_ += call;
   for (const c10::IValue& input : function.inputs()) {
     if (input.isTensor()) note_memory(input.toTensor());
-    if (!input.isTensorList()) continue;
-    for (const at::Tensor& tensor : input.toTensorVector()) note_memory(tensor);
+    if (input.isTensorList()) {
+      for (const at::Tensor& tensor : input.toTensorVector()) note_memory(tensor);
+    } else if (input.isList()) {  // of tensors that may be undefined, such as indices
+      for (const c10::IValue& element : input.toListRef()) {
+        if (element.isTensor()) note_memory(element.toTensor());
+      }
+    }
   }
 }
 
@@ -73,8 +82,8 @@ void CaptureWatch::note_memory(const at::Tensor& tensor) {
   c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
   const auto known = memory_.find(storage);
   if (known != memory_.end() && !known->second.expired()) return;
-  memory_.insert_or_assign(storage, c10::weak_intrusive_ptr<c10::StorageImpl>(
-                                        c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage)));
+  memory_.insert_or_assign(
+      storage, c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage)));
 }
 
 std::string CaptureWatch::last_function() const {

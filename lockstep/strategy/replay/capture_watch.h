@@ -36,7 +36,6 @@ class CaptureWatch {
   void note(const at::RecordFunction& function);
   void note_memory(const at::Tensor& tensor);
 
-  const c10::Device device_;
   at::CallbackHandle handle_;
   mutable std::mutex mutex_;
   std::string last_function_;

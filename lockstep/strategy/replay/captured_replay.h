@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include <ATen/core/Generator.h>
@@ -47,9 +48,12 @@ class CapturedReplay final : public StepReplay {
  private:
   /// The step for one combination.
   struct Step {
-    /// What the graph reads in the place of the arguments, and writes.
+    /// What the graph reads in the place of the arguments, and the results that it writes.
     Tensors inputs;
     Tensors outputs;
+    /// The arguments that the function writes to.
+    std::vector<std::vector<char>> written;
+    bool writes_arguments = false;
     /// Memory of tensors that the function knows from elsewhere.
     std::vector<c10::Storage> used_memory;
     std::unique_ptr<CapturedGraph> graph;
@@ -61,6 +65,8 @@ class CapturedReplay final : public StepReplay {
     uint64_t calls = 0;
     /// Updates that one call makes on each replica.
     int64_t num_updates = 0;
+    /// Why a run like the last one must not be recorded.
+    std::string why_not;
   };
   /// A run that is recorded.
   struct Capture;
@@ -68,27 +74,39 @@ class CapturedReplay final : public StepReplay {
   std::string key_of(const StepArguments& arguments) const;
   Step& find(const StepArguments& arguments);
   void drop_oldest();
+  Tensors new_inputs(const Tensors& arguments) const;
   void begin_capture(const StepArguments& arguments);
+  std::string why_recording_failed() const;
+  std::string why_not_of_gradients() const;
+  void drop_recording();
+  std::unique_ptr<Step> recorded_step(const Tensors& results, std::string& why_not);
   std::string why_not_recorded(bool has_graph) const;
   bool finish_capture(Tensors& results);
-  void launch(Step& step, Tensors& results);
+  void note_written(Step& step) const;
+  void finish_graph(Step& step) const;
+  /// Whether arguments share memory, one of which the function may write to.
+  static bool overlap(const Step& step, const Tensors& arguments);
+  void launch(Step& step, const Tensors& arguments, Tensors& results);
+  void copy_the_others(const Step& step, const Tensors& arguments, Tensors& results) const;
   void seed_generators(const Step& step);
   Tensors on_devices(const Tensors& tensors) const;
   bool detach_used(Tensors& results) const;
 
   StrategyImpl& strategy_;
   const c10::Device device_;
-  const GraphPool pool_;
+  GraphPool pool_;
   std::map<std::string, std::unique_ptr<Step>> steps_;
   Step* current_ = nullptr;
   Step outside_;  // for calls that are not looked up
   uint64_t num_calls_ = 0;
-  uint64_t num_dropped_ = 0;
+  /// Hashes of all combinations so far.
+  std::unordered_set<size_t> known_;
   std::string refusal_;
   bool is_nested_ = false;
   xla::ReplayChecks checks_;
-  /// The tensors that the present run is called with.
+  /// The tensors that the present run is called with, and, while it is recorded, those of the call.
   Tensors run_arguments_;
+  Tensors call_arguments_;
   /// One for each replica, where there are several.
   std::vector<at::Generator> generators_;
   std::optional<c10::Stream> last_stream_;

@@ -88,7 +88,7 @@ inline constexpr bool kUnpacksOnly<F, std::tuple<Only>> = kUnpacksArgument<F, On
 /// values of a number. From the fourth on the number is an argument of a compiled program: the function must only
 /// compute with it. A graph has no such arguments: give numbers that change as tensors.
 ///
-/// At its 10th, 100th and every 1,000th call a replayed step is traced or recorded again; a difference is a ValueError.
+/// At its 10th, 100th and every 1,000th replay a step is traced or recorded again; a difference is a ValueError.
 ///
 ///     auto step = strategy.pure([&](torch::Tensor x, torch::Tensor y) { ... return loss.detach(); });
 ///     for (auto [x, y] : batches) total += strategy.reduce("sum", step(x, y));
@@ -155,7 +155,8 @@ class PureStep {
         tensors.assign(own.size(), {});
       } while (!replay_->end_run(tensors));
     } else {
-      if (replay_->replay(arguments, tensors)) return regrouped(std::vector<Result>(tensors.size(), structure<Result>()), tensors);
+      if (replay_->replay(arguments, tensors))
+        return regrouped(std::vector<Result>(tensors.size(), structure<Result>()), tensors);
       std::vector<Result> results;
       do {
         results = run_for_results<Result>(own, arguments, tensors);

@@ -21,13 +21,8 @@ using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensor
 }  // namespace
 
 /// What is known of the gradient of a parameter, for all optimizers of the parameter. One replica uses it.
-struct ReducedGradients::Entry {
+struct ReducedGradients::Entry : Known {
   at::Tensor parameter;
-  /// Weak: it keeps the identity of the gradient, not its memory.
-  std::optional<WeakTensor> sum;
-  /// What the replica keeps of the sum.
-  SumShare share;
-  bool used = false;
   /// The node that adds to the gradient, with our hook. A parameter has only a weak reference to it.
   GradientAccumulator accumulator;
 
@@ -140,6 +135,16 @@ void ReducedGradients::take_share(size_t parameter) { entries_[parameter]->take_
 
 void ReducedGradients::set_used() {
   for (const auto& entry : entries_) entry->used = true;
+}
+
+std::vector<ReducedGradients::Known> ReducedGradients::known() const {
+  std::vector<Known> all;
+  for (const auto& entry : entries_) all.push_back(*entry);
+  return all;
+}
+
+void ReducedGradients::restore(const std::vector<Known>& known) {
+  for (size_t i = 0; i < known.size(); ++i) static_cast<Known&>(*entries_[i]) = known[i];
 }
 
 void ReducedGradients::clear() {

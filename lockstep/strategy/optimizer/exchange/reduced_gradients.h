@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
 
 #include "lockstep/api.h"
 
@@ -56,6 +57,17 @@ class LOCKSTEP_API ReducedGradients {
   void set_used();
   /// The gradients are gone.
   void clear();
+
+  struct Known {
+    /// Weak: it keeps the identity of the gradient, not its memory.
+    std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> sum{};
+    /// What the replica keeps of the sum.
+    SumShare share{};
+    bool used = false;
+  };
+  /// What is known of the gradients now, for `restore`, when they are those of now again.
+  std::vector<Known> known() const;
+  void restore(const std::vector<Known>& known);
 
   struct Entry;
 
