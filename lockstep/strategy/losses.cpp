@@ -29,8 +29,15 @@ at::Tensor weighted(const at::Tensor& loss, const at::Tensor& weight) {
 
 /// Collective: returns the number of rows of all replicas, at least 1.
 at::Tensor rows_of_all_replicas(const at::Tensor& loss) {
-  at::Tensor rows = at::scalar_tensor(loss.size(0), at::TensorOptions(at::kFloat)).to(loss.device());
-  if (c10::toRealValueType(loss.scalar_type()) == at::kDouble) rows = rows.to(at::kDouble);
+  const bool is_double = c10::toRealValueType(loss.scalar_type()) == at::kDouble;
+  at::Tensor rows;
+  if (loss.is_cuda()) {  // a copy from the host would wait for the GPU
+    const at::TensorOptions options = at::device(loss.device()).dtype(is_double ? at::kDouble : at::kFloat);
+    rows = at::full({}, static_cast<double>(loss.size(0)), options);
+  } else {
+    rows = at::scalar_tensor(loss.size(0), at::TensorOptions(at::kFloat)).to(loss.device());
+    if (is_double) rows = rows.to(at::kDouble);
+  }
   if (get_strategy().num_replicas_in_sync() > 1) rows = get_replica_context().all_reduce("sum", rows);
   return at::clamp_min(rows, 1);
 }

@@ -1,11 +1,13 @@
 #include "lockstep/train/losses/losses.h"
 
 #include <limits>
+#include <memory>
 
 #include <ATen/ATen.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/wide_dtype.h"
+#include "lockstep/device/constant_on_gpus.h"
 
 namespace lockstep::losses {
 namespace {
@@ -31,17 +33,19 @@ Loss elementwise(const char* name, F loss) {
   });
 }
 
-c10::optional<at::Tensor> weights_on(const at::Tensor& weights, const at::Tensor& like) {
-  if (!weights.defined()) return c10::nullopt;
-  return weights.to(like.device(), like.scalar_type());
+using Weights = std::shared_ptr<const detail::ConstantOnGpus>;
+
+c10::optional<at::Tensor> weights_on(const Weights& weights, const at::Tensor& like) {
+  if (!weights->defined()) return c10::nullopt;
+  return weights->on(like.device(), like.scalar_type());
 }
 
 /// The number of targets that count, or the sum of their weights.
-at::Tensor counted_targets(const at::Tensor& targets, const CrossEntropyOptions& options) {
+at::Tensor counted_targets(const at::Tensor& targets, const CrossEntropyOptions& options, const Weights& weights) {
   const at::Tensor counted = targets.ne(options.ignore_index.value_or(kNoIndex));
-  if (!options.class_weights.defined()) return counted.sum().to(at::kDouble);
+  if (!weights->defined()) return counted.sum().to(at::kDouble);
   const at::Tensor classes = targets.masked_fill(counted.logical_not(), 0);
-  const at::Tensor of_targets = options.class_weights.to(targets.device(), at::kDouble).index({classes});
+  const at::Tensor of_targets = weights->on(targets.device(), at::kDouble).index({classes});
   return (of_targets * counted).sum();
 }
 
@@ -51,16 +55,17 @@ Loss cross_entropy(const CrossEntropyOptions& options) {
   LOCKSTEP_CHECK_VALUE(
       options.label_smoothing >= 0 && options.label_smoothing <= 1,
       "[losses::cross_entropy] label_smoothing must be in [0, 1]: label_smoothing=", options.label_smoothing);
-  const auto losses_of = [options](const at::Tensor& logits, const at::Tensor& target) {
+  const auto weights = std::make_shared<const detail::ConstantOnGpus>(options.class_weights);
+  const auto losses_of = [options, weights](const at::Tensor& logits, const at::Tensor& target) {
     LOCKSTEP_CHECK_VALUE(at::isIntegralType(target.scalar_type(), /*includeBool=*/false),
                          "[losses::cross_entropy] targets must be class indices: dtype=", target.scalar_type());
     const at::Tensor wide = widened(logits);
-    return at::cross_entropy_loss(wide, target.to(at::kLong), weights_on(options.class_weights, wide),
-                                  at::Reduction::None, options.ignore_index.value_or(kNoIndex),
-                                  options.label_smoothing);
+    return at::cross_entropy_loss(wide, target.to(at::kLong), weights_on(weights, wide), at::Reduction::None,
+                                  options.ignore_index.value_or(kNoIndex), options.label_smoothing);
   };
   if (!options.ignore_index && !options.class_weights.defined()) return {losses_of};
-  return {losses_of, [options](const Batch& batch) { return counted_targets(batch.target(), options); }};
+  return {losses_of,
+          [options, weights](const Batch& batch) { return counted_targets(batch.target(), options, weights); }};
 }
 
 Loss nll() {

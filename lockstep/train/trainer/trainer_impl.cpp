@@ -140,6 +140,7 @@ Trainer::Impl::Impl(Trainer& self, const Strategy& strategy_, detail::TrainedMod
       optimizers(std::move(optimizers_)),
       loss(std::move(loss_)),
       options(checked_options(std::move(options_), optimizers)),
+      class_weights(options.class_weights),
       scaler(make_scaler(options)),
       train_metrics(strategy, options),
       test_metrics(strategy, options),
@@ -284,7 +285,7 @@ std::optional<at::Tensor> Trainer::Impl::weights_of(const Batch& batch) const {
                        "[Trainer] class_weights need one class index for each row: target=", target.sizes(),
                        ", dtype=", target.scalar_type());
   // What is no class has no weight of its own: the loss ignores it, or refuses it.
-  const at::Tensor of_classes = options.class_weights.to(target.device());
+  const at::Tensor of_classes = class_weights.on(target.device(), options.class_weights.scalar_type());
   const at::Tensor is_class = target.ge(0).logical_and(target.lt(of_classes.numel()));
   const at::Tensor classes = target.to(at::kLong).masked_fill(is_class.logical_not(), 0);
   const at::Tensor weights = at::where(is_class, of_classes.index_select(0, classes), at::ones_like(of_classes[0]));

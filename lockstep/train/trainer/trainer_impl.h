@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/device/constant_on_gpus.h"
 #include "lockstep/strategy/optimizer/loss_scaler.h"
 #include "lockstep/strategy/replay/pure.h"
 #include "lockstep/train/trainer/metric_set.h"
@@ -109,6 +110,7 @@ struct Trainer::Impl {
   std::vector<detail::OptimizerCore*> cores;
   Loss loss;
   TrainerOptions options;
+  const detail::ConstantOnGpus class_weights;
   std::unique_ptr<LossScaler> scaler;
   std::unique_ptr<detail::MovingAverage> average;
   detail::MetricSet train_metrics;

@@ -60,8 +60,8 @@ struct TrainerOptions {
   /// Keeps a moving average of the parameters: average = decay * average + (1 - decay) * parameter after each update.
   /// `evaluate` and `predict` use it.
   std::optional<double> ema_decay = std::nullopt;
-  /// Whether steps are pure (`Strategy::pure`), so that a strategy that compiles repeats them without calling
-  /// `train_step`. Set it to false where an override of it prints, counts, or branches on values.
+  /// Whether steps are pure (`Strategy::pure`): a strategy that compiles, and replicas on a GPU, repeat them without
+  /// calling `train_step`. Set it to false where an override of it prints, counts, or branches on values.
   bool pure = true;
 };
 
