@@ -18,7 +18,7 @@
 /// Collectives that an engine does by itself between GPUs. The engine `nccl` implements them.
 namespace lockstep::comm {
 
-/// One operation of one rank, in the words of NCCL. Ranks queue the same operations in the same order.
+/// One operation of one rank, as NCCL defines it. Ranks queue the same operations in the same order.
 struct DeviceOperation {
   enum class Kind {
     AllReduce,
@@ -48,7 +48,7 @@ struct RankOperations {
   std::span<const DeviceOperation> operations{};
 };
 
-/// What errors say of a call, and how long its work on the GPUs may take once they have come to it.
+/// What errors say of a call, and how long its work on the GPUs may take once they have reached it.
 struct DeviceCall {
   std::string text;
   std::chrono::milliseconds timeout{};
@@ -71,7 +71,7 @@ struct DeviceCollectivesOptions {
 /// before, and what the thread queues there afterwards begins when it is done. The host waits for other ranks to queue
 /// the same, never for the GPU. A caller that wants to overlap it with other work makes another stream current.
 ///
-/// A thread of the group looks after the work: an error of the engine, work that is not done in time and `abort` end
+/// A thread of the group watches the work: an error of the engine, work that is not done in time and `abort` end
 /// all work of the local ranks on the GPUs. The memory that it would have written then holds anything, so every call
 /// after that is a CollectiveError that says what happened. Thread-safe for different local ranks.
 class LOCKSTEP_API DeviceCollectives {

@@ -23,9 +23,7 @@ using Kind = DeviceOperation::Kind;
 constexpr std::string_view kCarrier = "NCCL";
 
 /// A dense tensor whose bytes are its values in their order.
-at::Tensor plain(const at::Tensor& tensor) {
-  return tensor.detach().resolve_conj().resolve_neg().contiguous();
-}
+at::Tensor plain(const at::Tensor& tensor) { return tensor.detach().resolve_conj().resolve_neg().contiguous(); }
 
 DeviceOperation bytes_of(Kind kind, const at::Tensor& input, const at::Tensor& output, int peer) {
   const at::Tensor& any = input.defined() ? input : output;
@@ -105,8 +103,8 @@ class DeviceGroup final : public GroupImpl {
     std::vector<at::Tensor> kept;
     std::vector<DeviceOperation> operations;
     for (size_t i = 0; i < inputs.size(); ++i) {
-      const at::Tensor to = outputs[i].is_contiguous() ? outputs[i].detach()
-                                                       : at::empty(outputs[i].sizes(), outputs[i].options());
+      const bool is_plain = outputs[i].is_contiguous() && !outputs[i].is_conj() && !outputs[i].is_neg();
+      const at::Tensor to = is_plain ? outputs[i].detach() : at::empty(outputs[i].sizes(), outputs[i].options());
       kept.push_back(to);
       kept.push_back(rank() == root ? plain(inputs[i]) : to);
       operations.push_back(bytes_of(Kind::Broadcast, kept.back(), to, root));
@@ -138,8 +136,8 @@ class DeviceGroup final : public GroupImpl {
   std::vector<at::Tensor> do_gather(at::TensorList inputs, int64_t dim, int root,
                                     const CommunicationOptions& options) override {
     if (!moves(inputs)) return host_->do_gather(inputs, dim, root, options);
-    return gather(
-        {.operation = "gather", .inputs = inputs, .root = root, .free_dimension = dim, .carrier = kCarrier}, options);
+    return gather({.operation = "gather", .inputs = inputs, .root = root, .free_dimension = dim, .carrier = kCarrier},
+                  options);
   }
 
   void do_reduce_scatter(const at::Tensor& input, const at::Tensor& output, ReduceOp op,
@@ -148,8 +146,7 @@ class DeviceGroup final : public GroupImpl {
     if (!reduces("reduce_scatter", inputs, options)) return host_->do_reduce_scatter(input, output, op, options);
     const at::NoGradGuard no_grad;
     DeviceReduction reduction(inputs, at::TensorList(&output, 1), op, size());
-    const CollectiveCall call{
-        .operation = "reduce_scatter", .inputs = inputs, .reduce_op = op, .carrier = kCarrier};
+    const CollectiveCall call{.operation = "reduce_scatter", .inputs = inputs, .reduce_op = op, .carrier = kCarrier};
     run(call, options, reduction.scatter_operations(rank()));
     reduction.finish();
   }
@@ -217,8 +214,7 @@ bool DeviceGroup::reduces(const char* operation, at::TensorList inputs, const Co
   if (options.deterministic || !moves(inputs)) return false;
   for (const at::Tensor& input : inputs) {
     if (collectives_->reduces(reduced_as(input.scalar_type()))) continue;
-    LOCKSTEP_CHECK_IMPLEMENTED(!asked, "[", operation,
-                               "] NCCL cannot reduce this dtype: implementation=NCCL, dtype=",
+    LOCKSTEP_CHECK_IMPLEMENTED(!asked, "[", operation, "] NCCL cannot reduce this dtype: implementation=NCCL, dtype=",
                                dtype_name(input.scalar_type()), "; use AUTO");
     return false;
   }
@@ -268,7 +264,7 @@ std::vector<at::Tensor> DeviceGroup::gather(const CollectiveCall& call, const Co
       }
     }
   }
-  queue(call, options, operations);
+  run(call, options, operations);  // a rank whose memory ran out has queued nothing, and none of the others has
   std::vector<at::Tensor> results;
   for (const auto& of_input : parts) {
     if (of_input.size() == 1) results.push_back(of_input[0]);
@@ -281,8 +277,7 @@ std::vector<at::Tensor> DeviceGroup::do_all_to_all(at::TensorList inputs, const 
                                                    const CommunicationOptions& options) {
   if (!moves(inputs)) return host_->do_all_to_all(inputs, sent, received, options);
   const at::NoGradGuard no_grad;
-  const CollectiveCall call{
-      .operation = "all_to_all", .inputs = inputs, .free_dimension = 0, .carrier = kCarrier};
+  const CollectiveCall call{.operation = "all_to_all", .inputs = inputs, .free_dimension = 0, .carrier = kCarrier};
   agree_(call, options, [] {});
   std::vector<int64_t> own;
   for (const auto& rows : sent) own.insert(own.end(), rows.begin(), rows.end());
@@ -312,7 +307,7 @@ std::vector<at::Tensor> DeviceGroup::do_all_to_all(at::TensorList inputs, const 
       }
     }
   }
-  queue(call, options, operations);
+  run(call, options, operations);
   return results;
 }
 
@@ -330,13 +325,13 @@ std::vector<Group> make_local_device_groups(const std::vector<Group>& hosts,
   std::vector<Group> groups;
   for (size_t rank = 0; rank < hosts.size(); ++rank) {
     const int local = static_cast<int>(rank);
-    groups.emplace_back(make_device_group(
-        hosts[rank].impl(), collectives, local,
-        [rendezvous, local](const CollectiveCall& call, const CommunicationOptions& options,
-                            c10::function_ref<void()> work) {
-          CollectiveScope scope(*rendezvous, local, call, options.timeout());
-          scope.run(work);
-        }));
+    groups.emplace_back(
+        make_device_group(hosts[rank].impl(), collectives, local,
+                          [rendezvous, local](const CollectiveCall& call, const CommunicationOptions& options,
+                                              c10::function_ref<void()> work) {
+                            CollectiveScope scope(*rendezvous, local, call, options.timeout());
+                            scope.run(work);
+                          }));
   }
   return groups;
 }

@@ -18,8 +18,7 @@ class GroupImpl;
 class Rendezvous;
 
 /// Calls the function when all ranks of a group have made an equal call; throws on all of them where one has not.
-using AgreeOnCall =
-    std::function<void(const CollectiveCall&, const CommunicationOptions&, c10::function_ref<void()>)>;
+using AgreeOnCall = std::function<void(const CollectiveCall&, const CommunicationOptions&, c10::function_ref<void()>)>;
 
 /// Makes the group of one rank whose tensors on GPUs go through an engine's own collectives; `host` does everything
 /// else: tensors on CPUs, sparse ones, dtypes that the engine lacks, groups within, and reductions that must be

@@ -2,8 +2,8 @@
 
 #include <limits>
 
-#include <ATen/ops/_foreach_div.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/isnan.h>
 
 #include "lockstep/comm/group.h"
@@ -35,9 +35,13 @@ DeviceReduction::DeviceReduction(at::TensorList inputs, at::TensorList outputs, 
 void DeviceReduction::add(const at::Tensor& input, const at::Tensor& output, int index) {
   const bool orders = op_ == ReduceOp::Min || op_ == ReduceOp::Max;
   const auto engine = engine_op(op_, input.scalar_type());
+  const bool is_wide = op_ == ReduceOp::Mean && input.scalar_type() == at::kHalf;  // the sum may be infinite
+  const at::Tensor given = (is_wide ? input.to(at::kFloat) : input).resolve_neg().contiguous();
   at::Tensor result = output;
-  if (output.defined() && !output.is_contiguous()) result = at::empty(output.sizes(), output.options());
-  items_.push_back({as_reduced(input.contiguous()), result.defined() ? as_reduced(result) : result, engine, index});
+  if (output.defined() && (is_wide || !output.is_contiguous() || output.is_neg())) {
+    result = at::empty(output.sizes(), output.options().dtype(given.scalar_type()));
+  }
+  items_.push_back({as_reduced(given), result.defined() ? as_reduced(result) : result, engine, index});
   if (!orders || !at::isFloatingType(input.scalar_type())) return;
   const at::Tensor is_nan = at::isnan(input.contiguous()).view(at::kByte);
   const at::Tensor any_nan = output.defined() ? at::empty(output.sizes(), is_nan.options()) : at::Tensor();
@@ -94,11 +98,13 @@ void DeviceReduction::finish() {
       sums.push_back(item.result);
     }
   }
-  if (!sums.empty()) at::_foreach_div_(sums, static_cast<double>(num_ranks_));
+  // LibTorch multiplies by the reciprocal of a number of the host, which rounds differently.
+  for (at::Tensor& sum : sums) sum.div_(at::full({}, num_ranks_, sum.options()));
   for (const Item& item : items_) {
     if (item.output < 0 || !item.result.defined()) continue;
     const at::Tensor& output = outputs_[static_cast<size_t>(item.output)];
-    if (!item.result.is_alias_of(output)) output.detach().copy_(item.result.view(output.scalar_type()));
+    if (item.result.is_alias_of(output)) continue;
+    output.detach().copy_(output.scalar_type() == at::kBool ? item.result.view(at::kBool) : item.result);
   }
 }
 

@@ -160,8 +160,8 @@ std::shared_ptr<WorkerGroups> JobEngine::make_groups(const std::string& purpose,
       options.devices = request_.gpus;
       device_transport = make_transport("nccl", *job_, options);
       if (!request_.deterministic) {
-        collectives = make_device_collectives(
-            {.name = name, .devices = request_.gpus, .timeout = request_.timeout, .job = job_});
+        collectives =
+            make_device_collectives({.name = name, .devices = request_.gpus, .timeout = request_.timeout, .job = job_});
       }
     }
     groups = make_message_groups(job_, std::move(transport), name, ranks_per_worker, request_.timeout,

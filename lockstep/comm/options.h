@@ -42,9 +42,9 @@ LOCKSTEP_API std::ostream& operator<<(std::ostream& out, CommunicationImplementa
 
 struct LOCKSTEP_API CommunicationOptions {
   /// Reductions of many tensors are made in packs: a pack is closed as soon as it is larger than this. 0 makes one pack
-  /// of all. Given to a strategy of several workers, it is also the size of the buckets in which gradients are sent
-  /// while backward computes others; 0 means 4 MiB there. Gradients that replicas read in place (one process, or shared
-  /// memory) are not packed.
+  /// of all. Given to a strategy, it is also the size of the buckets in which gradients are sent while backward
+  /// computes others; 0 means 25 MiB between GPUs of one process and with NCCL, 4 MiB otherwise. Gradients that
+  /// replicas on CPUs read in place (one process, or shared memory) are not packed.
   int64_t bytes_per_pack = 0;
   /// How long a rank waits for the others; without a value the group's limit holds; 0 or less is the largest limit.
   std::optional<double> timeout_seconds = std::nullopt;
@@ -52,8 +52,8 @@ struct LOCKSTEP_API CommunicationOptions {
   /// copies on the CPU; NCCL is an error where it does not carry the call. The compiler of XLA devices chooses itself.
   CommunicationImplementation implementation = CommunicationImplementation::Auto;
   /// Whether reductions of GPUs have the bits of reductions on CPUs: values are combined in the fixed tree, never by
-  /// NCCL's reductions. Between cards that costs more: every rank reads the values of all others. Given to a strategy
-  /// of several workers, it holds for gradients, too. CPUs are always deterministic.
+  /// NCCL's reductions. Between cards that costs more: every rank reads the values of all others. Given to a strategy,
+  /// it holds for gradients, too. CPUs are always deterministic.
   bool deterministic = false;
 
   bool operator==(const CommunicationOptions&) const = default;

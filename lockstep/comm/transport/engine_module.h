@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "lockstep/api.h"
-#include "lockstep/comm/device_collectives.h"
 #include "lockstep/comm/job/job.h"
 #include "lockstep/comm/transport/transport.h"
 
@@ -16,6 +15,9 @@
 /// a program loads only the vendors' libraries that it uses, and their symbols never mix with LibTorch's copies of
 /// them.
 namespace lockstep::comm {
+
+class DeviceCollectives;
+struct DeviceCollectivesOptions;
 
 /// What a transport is made with, besides the job.
 struct TransportOptions {

@@ -45,8 +45,12 @@ Communicator::Communicator(int device, int rank) : device_(device), rank_(rank) 
 }
 
 Communicator::~Communicator() {
-  for (cudaEvent_t event : all_events_) cudaEventDestroy(event);
-  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  try {
+    const CurrentDevice current(device_);
+    for (cudaEvent_t event : all_events_) cudaEventDestroy(event);
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  } catch (const c10::Error&) {  // CUDA has ended, and all of it with it
+  }
   cudaGetLastError();
 }
 
@@ -88,7 +92,8 @@ cudaEvent_t Communicator::take_event() {
 
 Communicator::Work Communicator::begin() {
   const CurrentDevice current(device_);
-  Work work{c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device_)), is_capturing(device_), take_event()};
+  Work work{c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device_)), is_capturing(device_),
+            take_event()};
   check_cuda(cudaEventRecord(work.ready, work.stream.stream()), "cudaEventRecord", device_);
   check_cuda(cudaStreamWaitEvent(stream_, work.ready, 0), "cudaStreamWaitEvent", device_);
   return work;
@@ -141,6 +146,11 @@ std::optional<std::string> Communicator::problem_of(Pending& first) const {
   if (Clock::now() - *first.begun < first.timeout) return std::nullopt;
   return c10::str(first.text, " of rank ", rank_, " was not done on device ", device_, " within ",
                   first.timeout.count(), " ms");
+}
+
+bool Communicator::is_idle() {
+  const std::lock_guard lock(pending_mutex_);
+  return pending_.empty();
 }
 
 void Communicator::shorten(std::chrono::milliseconds limit) {

@@ -22,7 +22,7 @@ bool is_capturing(int device);
 /// The communicator of one rank of a group, with a stream and events of its own. Not blocking: NCCL's calls return at
 /// once, and `state` says when they are done.
 ///
-/// The rank's thread begins, posts and ends work; the thread that looks after the group calls `problem` and `abort`.
+/// The rank's thread begins, posts and ends work; the thread that watches the group calls `problem` and `abort`.
 class Communicator {
  public:
   Communicator(int device, int rank);
@@ -54,10 +54,12 @@ class Communicator {
   Work begin();
   /// Posts operations inside a group of NCCL's, with `use` held.
   ncclResult_t post(std::span<const DeviceOperation> operations);
-  /// Makes the caller's stream wait for the work, and has it looked after. Captured work is not: it has not begun.
+  /// Makes the caller's stream wait for the work, and has it watched. Captured work is not: it has not begun.
   void end(const Work& work, const DeviceCall& call);
-  /// Returns what is wrong with the communicator or its work; nothing where all is well.
+  /// Returns what is wrong with the communicator or its work, if anything is.
   std::optional<std::string> problem();
+  /// Whether `problem` has found all work done.
+  bool is_idle();
   /// Leaves work that is not done `limit` from now at most.
   void shorten(std::chrono::milliseconds limit);
 
@@ -74,7 +76,7 @@ class Communicator {
     cudaEvent_t end;
     std::string text;
     std::chrono::milliseconds timeout;
-    /// When the GPU came to it, as far as it is known.
+    /// When the GPU reached it, as far as it is known.
     std::optional<Clock::time_point> begun;
   };
 

@@ -19,8 +19,8 @@ std::string why_not() {
 std::string version() {
   int code = 0;
   if (ncclGetVersion(&code) != ncclSuccess) return "";
-  return std::string(ranks_may_share_a_card() ? "stand-in for NCCL " : "NCCL ") + std::to_string(code / 10000) + "." + std::to_string(code / 100 % 100) + "." +
-         std::to_string(code % 100);
+  return std::string(ranks_may_share_a_card() ? "stand-in for NCCL " : "NCCL ") + std::to_string(code / 10000) + "." +
+         std::to_string(code / 100 % 100) + "." + std::to_string(code % 100);
 }
 
 constexpr EngineModule kNccl{

@@ -34,6 +34,7 @@ NcclCollectives::NcclCollectives(const DeviceCollectivesOptions& options) : opti
 }
 
 NcclCollectives::~NcclCollectives() {
+  finish_work();
   stop_watching();
   if (has_failed()) {
     abort_all(communicators_);
@@ -51,6 +52,15 @@ NcclCollectives::~NcclCollectives() {
     return;
   }
   for (const auto& communicator : communicators_) communicator->destroy();
+}
+
+/// Work in flight is done, or fails by the limits of its calls.
+void NcclCollectives::finish_work() const {
+  const auto is_done = [&] {
+    return has_failed() || std::all_of(communicators_.begin(), communicators_.end(),
+                                       [](const auto& communicator) { return communicator->is_idle(); });
+  };
+  while (connected_.load(std::memory_order_acquire) && !is_done()) std::this_thread::sleep_for(kSettlePoll);
 }
 
 bool NcclCollectives::reduces(c10::ScalarType dtype) const { return nccl_dtype(dtype).has_value(); }
@@ -133,7 +143,7 @@ void NcclCollectives::settle(const Communicators& communicators, ncclResult_t co
         fail_and_throw(options_.job->failure()->reason, text);
       }
       if (Clock::now() >= deadline) {
-        fail_and_throw(c10::str(text, " of rank ", communicator->rank(), " waited in vain for other ranks"), text);
+        fail_and_throw(c10::str(text, " of rank ", communicator->rank(), " waited too long for other ranks"), text);
       }
       std::this_thread::sleep_for(kSettlePoll);
       return true;
@@ -179,9 +189,17 @@ void NcclCollectives::queue(std::span<const RankOperations> work, const DeviceCa
     const auto ended = ncclGroupEnd();
     if (!is_error(code)) code = ended;
   }
-  if (has_failed()) throw_failure(call.text);
-  settle(ranks, code, call.text, deadline);
-  for (size_t i = 0; i < work.size(); ++i) ranks[i]->end(begun[i], call);
+  const auto end = [&] {
+    for (size_t i = 0; i < work.size(); ++i) ranks[i]->end(begun[i], call);
+  };
+  try {
+    if (has_failed()) throw_failure(call.text);
+    settle(ranks, code, call.text, deadline);
+  } catch (...) {
+    end();  // memory of the call is not used again before kernels in flight have ended
+    throw;
+  }
+  end();
 }
 
 void NcclCollectives::fail(const std::string& reason) {
@@ -199,7 +217,9 @@ void NcclCollectives::throw_failure(const std::string& text) {
   reported_ = true;
   LOCKSTEP_THROW(CollectiveError, "[nccl] collectives between the GPUs of this group have been ended: call=", text,
                  ", group=", options_.name, "; reason: ", reason_, "; ",
-                 options_.job ? "a new strategy joins a new job" : "the next run connects the replicas anew");
+                 options_.job ? "a new strategy joins a new job"
+                              : "the next run connects the replicas again; parameters that were updated since may hold "
+                                "anything: restore a checkpoint");
 }
 
 void NcclCollectives::fail_and_throw(const std::string& reason, const std::string& text) {
@@ -256,8 +276,8 @@ void NcclCollectives::watch() {
       const std::string reason = reason_;
       lock.unlock();
       LOCKSTEP_LOG(Warn) << "[nccl] collectives of group " << options_.name << " are ended: " << reason;
+      if (options_.job) options_.job->fail(reason);  // first: streams go on when their work is ended
       abort_all(communicators_);
-      if (options_.job) options_.job->fail(reason);
       return;
     }
     lock.unlock();

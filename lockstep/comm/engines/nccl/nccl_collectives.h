@@ -40,7 +40,9 @@ class NcclCollectives final : public DeviceCollectives {
   Communicators make_communicators();
   void queue(std::span<const RankOperations> work, const DeviceCall& call);
   /// Waits until NCCL has accepted what was posted. Throws its error, and at the deadline.
-  void settle(const Communicators& communicators, ncclResult_t code, const std::string& text, Clock::time_point deadline);
+  void settle(const Communicators& communicators, ncclResult_t code, const std::string& text,
+              Clock::time_point deadline);
+  void finish_work() const;
 
   /// Notes what has ended the work; the thread of `watch` then aborts. The first reason counts.
   void fail(const std::string& reason);

@@ -23,6 +23,20 @@
 namespace lockstep::comm {
 namespace {
 
+/// Opens the library beside LibTorch's own that needs both the driver and the compiler.
+void* open_stub() {
+  std::string path = "libcaffe2_nvrtc.so";
+  Dl_info torch{};
+  if (dladdr(reinterpret_cast<void*>(&at::globalContext), &torch) != 0 && torch.dli_fname != nullptr) {
+    const std::string library = torch.dli_fname;
+    path = library.substr(0, library.rfind('/') + 1) + path;
+  }
+  void* const stub = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (stub != nullptr) return stub;
+  const char* const reason = dlerror();
+  LOCKSTEP_CHECK_IMPLEMENTED(false, "[reduce] kernels need LibTorch's ", path, ": ", reason == nullptr ? "" : reason);
+}
+
 /// The functions of the driver and of the compiler at run time. LibTorch loads both libraries when it first needs them;
 /// the library is not linked with them, so that it runs where there is no driver.
 struct Functions {
@@ -43,9 +57,7 @@ struct Functions {
   decltype(&::cuLaunchKernel) launch = nullptr;
 
   Functions() {
-    at::globalContext().getNVRTC();  // LibTorch loads its stub, which needs both libraries
-    void* const stub = dlopen("libcaffe2_nvrtc.so", RTLD_NOW | RTLD_NOLOAD);
-    LOCKSTEP_CHECK_IMPLEMENTED(stub != nullptr, "[reduce] LibTorch has no compiler for kernels: ", dlerror());
+    void* const stub = open_stub();
     find(stub, "nvrtcCreateProgram", create_program);
     find(stub, "nvrtcCompileProgram", compile_program);
     find(stub, "nvrtcDestroyProgram", destroy_program);
