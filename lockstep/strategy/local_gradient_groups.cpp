@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lockstep/base/env.h"
+#include "lockstep/comm/diagnostics/dump.h"
 #include "lockstep/comm/exchange_group.h"
 #include "lockstep/comm/group_impl.h"
 
@@ -14,6 +15,7 @@ LocalGradientGroups::LocalGradientGroups(int num_replicas, const WrapGroups& wra
       groups_(comm::make_local_groups(rendezvous_)) {
   if (wrap_groups) groups_ = wrap_groups(std::move(groups_), rendezvous_);
   rendezvous_->set_default_timeout(env::seconds("LOCKSTEP_COLLECTIVE_TIMEOUT"));
+  dumped_ = comm::dump_local_replicas(num_replicas, rendezvous_->recorder());
 }
 
 void LocalGradientGroups::begin_run(int depth) {

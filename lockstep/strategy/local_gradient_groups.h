@@ -37,6 +37,8 @@ class LocalGradientGroups {
  private:
   std::shared_ptr<comm::Rendezvous> rendezvous_;
   std::vector<comm::Group> groups_;
+  /// Their calls are part of dumps for as long as this lives.
+  std::shared_ptr<void> dumped_;
   /// Whether a replica has left since the groups began, in a run of this depth.
   std::atomic<bool> left_{false};
   int begun_at_ = 0;

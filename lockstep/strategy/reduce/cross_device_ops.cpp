@@ -52,6 +52,12 @@ std::optional<int> card_of(const std::string& name) {
   return has_logical_device(name) ? torch_device(name).index() : spec.index().value_or(0);
 }
 
+/// NCCL adds in an order of its own.
+const CrossDeviceOps& for_call(const CrossDeviceOps& ops, const CommunicationOptions& options) {
+  static const ReductionToOneDevice exact;
+  return options.deterministic && typeid(ops) == typeid(NcclAllReduce) ? exact : ops;
+}
+
 std::vector<at::Tensor> moved_to(at::ArrayRef<at::Tensor> components, c10::Device device) {
   std::vector<at::Tensor> moved;
   for (const at::Tensor& component : components) moved.push_back(component.to(device));
@@ -98,7 +104,8 @@ Mirrored<at::Tensor> CrossDeviceOps::reduce(ReduceOp op, const PerReplica<at::Te
   detail::check_same_shapes("reduce", components);
   check_devices(components);
   const auto devices = copy_devices(destinations, components);
-  return mirrored(do_copy(do_reduce(op, components, devices[0]), devices));
+  const CrossDeviceOps& ops = for_call(*this, options);
+  return mirrored(ops.do_copy(ops.do_reduce(op, components, devices[0]), devices));
 }
 
 Mirrored<IndexedSlices> CrossDeviceOps::reduce(ReduceOp op, const PerReplica<IndexedSlices>& value,
@@ -130,7 +137,7 @@ std::vector<Mirrored<at::Tensor>> CrossDeviceOps::batch_reduce(ReduceOp op,
     devices.push_back(copy_devices(destinations, tensors));
     all.push_back({std::move(tensors), devices.back()[0]});
   }
-  const std::vector<at::Tensor> reduced = do_batch_reduce(op, all);
+  const std::vector<at::Tensor> reduced = for_call(*this, options).do_batch_reduce(op, all);
   LOCKSTEP_CHECK_VALUE(reduced.size() == values.size(), "[", name(),
                        "] do_batch_reduce must return one tensor for each value: values=", values.size(),
                        ", returned=", reduced.size());
@@ -219,8 +226,7 @@ std::vector<at::Tensor> NcclAllReduce::do_batch_reduce(ReduceOp op, const std::v
   return reduce_in_packs(op, values, num_packs_);
 }
 
-std::vector<at::Tensor> NcclAllReduce::do_copy(const at::Tensor& value,
-                                               const std::vector<c10::Device>& devices) const {
+std::vector<at::Tensor> NcclAllReduce::do_copy(const at::Tensor& value, const std::vector<c10::Device>& devices) const {
   auto copies = nccl_->broadcast(value, devices);
   return copies.empty() ? CrossDeviceOps::do_copy(value, devices) : copies;
 }

@@ -64,9 +64,10 @@ class LOCKSTEP_API ReducibleValue {
 
 /// Reduces values of several devices to one value on one or several devices.
 ///
-/// Every implementation of lockstep adds in one fixed binary tree over the components, so all give the same bits, except
-/// NcclAllReduce between cards; they differ in how they copy between devices. Half and bfloat16 are summed in float and rounded once. The mean is the sum
-/// divided by the number of components; the mean of integers is floating point.
+/// Every implementation of lockstep adds in one fixed binary tree over the components, so all give the same bits,
+/// except NcclAllReduce between cards; they differ in how they copy between devices. Half and bfloat16 are summed in
+/// float and rounded once. The mean is the sum divided by the number of components; the mean of integers is floating
+/// point.
 ///
 /// A subclass of yours that is given to MirroredStrategy reduces everywhere: in `reduce`, in `all_reduce` of a replica,
 /// and the gradients of each step. `do_batch_reduce` gets the dense gradients of one step together. It is called on one

@@ -81,7 +81,8 @@ std::vector<at::Tensor> NcclOnOneThread::broadcast(const at::Tensor& value, cons
   std::vector<at::Tensor> copies{value.detach().resolve_conj().resolve_neg().contiguous()};
   std::vector<std::vector<comm::DeviceOperation>> of_ranks;
   for (size_t rank = 0; rank < devices.size(); ++rank) {
-    if (rank > 0) copies.push_back(at::empty(value.sizes(), value.options().device(devices[rank]).requires_grad(false)));
+    if (rank > 0)
+      copies.push_back(at::empty(value.sizes(), value.options().device(devices[rank]).requires_grad(false)));
     of_ranks.push_back({{.kind = Kind::Broadcast,
                          .input = copies[rank].data_ptr(),
                          .output = copies[rank].data_ptr(),

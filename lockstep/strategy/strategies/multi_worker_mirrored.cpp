@@ -70,7 +70,8 @@ class MultiWorkerMirroredImpl final : public detail::StrategyImpl {
   explicit MultiWorkerMirroredImpl(Plan plan)
       : StrategyImpl(plan.devices, plan.workers, wrap_groups(plan)),
         plan_(std::move(plan)),
-        cross_device_ops_(select_cross_device_ops(names())) {}
+        cross_device_ops_(detail::does_without_nccl(plan_.options) ? std::make_shared<ReductionToOneDevice>()
+                                                                   : select_cross_device_ops(names())) {}
 
   const char* type_name() const override { return "MultiWorkerMirroredStrategy"; }
   bool distributes_values() const override { return true; }
@@ -92,14 +93,8 @@ class MultiWorkerMirroredImpl final : public detail::StrategyImpl {
   /// The replicas of one worker use NCCL as those of MirroredStrategy do. With several workers their engine is chosen
   /// by all of them.
   static WrapGroups wrap_groups(const Plan& plan) {
-    if (plan.workers || plan.devices.size() < 2 || plan.options.deterministic) return nullptr;
-    if (plan.options.implementation == CommunicationImplementation::Ring) return nullptr;
-    std::string why_not;
-    auto wrap = detail::nccl_groups(plan.devices, &why_not);
-    LOCKSTEP_CHECK_VALUE(wrap || plan.options.implementation != CommunicationImplementation::Nccl,
-                         "[MultiWorkerMirroredStrategy] NCCL cannot be used: implementation=NCCL; ", why_not,
-                         "; use AUTO");
-    return wrap;
+    if (plan.workers || plan.devices.size() < 2) return nullptr;
+    return detail::nccl_groups("MultiWorkerMirroredStrategy", plan.devices, plan.options);
   }
 
   std::vector<std::string> names() const {

@@ -8,13 +8,28 @@
 namespace lockstep::detail {
 namespace {
 
-/// A bucket costs its ranks two meetings on the host, some 20 us, and the GPU some 10 us in which streams wait for each
-/// other. At the 20 to 400 GB/s between GPUs, 25 MiB take 60 us and more. The first bucket is small, so that the wire
-/// is busy soon after backward has begun.
+/// A bucket costs its ranks two rendezvous on the host, some 20 us, and the GPU some 10 us in which streams wait for
+/// each other. At the 20 to 400 GB/s between GPUs, 25 MiB take 60 us and more. The first bucket is small, so that data
+/// is sent soon after backward has begun, and so are the last ones, so that little is sent after its end.
 constexpr int64_t kBytesOfDeviceBucket = 25 << 20;
 constexpr int64_t kBytesOfFirstDeviceBucket = 1 << 20;
 
 }  // namespace
+
+bool are_on_one_gpu(const ReplicaParameters& parameters) {
+  const auto& tensors = parameters.parameters;
+  return !tensors.empty() && std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
+    return tensor.is_cuda() && tensor.device() == tensors[0].device();
+  });
+}
+
+BucketOptions device_bucket_options(int64_t bytes_per_pack, const ReplicaParameters& parameters) {
+  return {.bytes_per_bucket = bytes_per_pack > 0 ? bytes_per_pack : kBytesOfDeviceBucket,
+          .bytes_of_first = kBytesOfFirstDeviceBucket,
+          .prepare = [&parameters](const std::vector<size_t>& bucket) {
+            for (const size_t p : bucket) gradient_to_reduce(parameters.parameters[p], parameters.name(p));
+          }};
+}
 
 DeviceExchange::DeviceExchange(const StrategyImpl& strategy, int replica, int num_replicas,
                                const ReplicaParameters& parameters)
@@ -24,11 +39,7 @@ DeviceExchange::DeviceExchange(const StrategyImpl& strategy, int replica, int nu
       local_(strategy, replica, num_replicas, parameters) {}
 
 bool DeviceExchange::is_for(const StrategyImpl& strategy, const ReplicaParameters& parameters) {
-  const auto& tensors = parameters.parameters;
-  if (!strategy.has_local_gradient_groups() || tensors.empty()) return false;
-  return std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
-    return tensor.is_cuda() && tensor.device() == tensors[0].device();
-  });
+  return strategy.has_local_gradient_groups() && are_on_one_gpu(parameters);
 }
 
 ExchangeScope DeviceExchange::scope() const {
@@ -50,7 +61,7 @@ void DeviceExchange::abandon_backward() {
 
 void DeviceExchange::reduce(ReducedGradients& reduced) {
   const bool in_buckets = buckets_ && buckets_->is_begun();
-  if (in_buckets) buckets_->finish();
+  if (in_buckets) buckets_->send_rest();
   ReplicaGradients published = gradient_presence(parameters_.parameters, reduced);
   if (in_buckets) {
     for (const size_t p : buckets_->filled_with_zeros()) published.parameters[p].presence = kAbsent;
@@ -59,10 +70,17 @@ void DeviceExchange::reduce(ReducedGradients& reduced) {
   if (plans) published.order = arrivals_->get();
   AgreedGradients agreed;
   std::vector<size_t> order;
-  local_.collective("reduce_gradients", published, [&](const AllGradients& all) {
-    agreed = {presence(all), sums_on_all(all)};
-    if (plans) order = all[0]->order;
-  });
+  try {
+    // Before the wait: replicas that call something else are found here.
+    local_.collective("reduce_gradients", published, [&](const AllGradients& all) {
+      agreed = {presence(all), sums_on_all(all)};
+      if (plans) order = all[0]->order;
+    });
+  } catch (...) {
+    abandon_backward();
+    throw;
+  }
+  if (in_buckets) buckets_->finish();
   for (size_t p = 0; in_buckets && p < agreed.present.size(); ++p) {
     if (!buckets_->holds(p)) continue;
     agreed.sums[p] = 1;
@@ -80,17 +98,15 @@ void DeviceExchange::reduce(ReducedGradients& reduced) {
 void DeviceExchange::make_plan(const std::vector<char>& present, std::vector<size_t> order) {
   arrivals_.reset();
   is_planned_ = true;
-  const int64_t bytes_per_pack = strategy_.communication_options().bytes_per_pack;
-  BucketOptions options{.bytes_per_bucket = bytes_per_pack > 0 ? bytes_per_pack : kBytesOfDeviceBucket,
-                        .bytes_of_first = kBytesOfFirstDeviceBucket,
-                        .order = std::move(order)};
-  options.prepare = [this](const std::vector<size_t>& bucket) {
-    for (const size_t p : bucket) gradient_to_reduce(parameters_.parameters[p], parameters_.name(p));
-  };
-  const auto send = [this, group = strategy_.gradient_group(replica_)](const std::vector<size_t>& bucket) {
+  BucketOptions options = device_bucket_options(strategy_.communication_options().bytes_per_pack, parameters_);
+  options.order = std::move(order);
+  CommunicationOptions of_call;
+  of_call.timeout_seconds = strategy_.communication_options().timeout_seconds;
+  of_call.deterministic = strategy_.communication_options().deterministic;
+  const auto send = [this, of_call, group = strategy_.gradient_group(replica_)](const std::vector<size_t>& bucket) {
     std::vector<at::Tensor> gradients;
     for (const size_t p : bucket) gradients.push_back(parameters_.parameters[p].grad());
-    group.all_reduce_(gradients, ReduceOp::Sum);
+    group.all_reduce_(gradients, ReduceOp::Sum, of_call);
   };
   buckets_ = make_buckets(parameters_.parameters, present, send, std::move(options));
   if (buckets_->num_buckets() < 2) buckets_.reset();

@@ -9,6 +9,13 @@
 
 namespace lockstep::detail {
 
+/// Whether the parameters of a replica are all on one GPU.
+bool are_on_one_gpu(const ReplicaParameters& parameters);
+
+/// How gradients on a GPU are put into buckets whose sums are ordered by events. `parameters` must outlive them. 0
+/// bytes are 25 MiB.
+BucketOptions device_bucket_options(int64_t bytes_per_pack, const ReplicaParameters& parameters);
+
 /// Between replicas on GPUs of one process. From the second step that `minimize` makes on, dense gradients are summed
 /// in buckets while backward computes others; other gradients are summed after backward. Nobody waits for a GPU: work
 /// of the buckets is queued on a stream of their own, which events order after backward and before the update.

@@ -80,8 +80,9 @@ struct GradientBuckets::State {
   void send(size_t count);
   void note_stream(Bucket& bucket) const;
   void record(Bucket& bucket) const;
+  void follow_streams(Bucket& bucket) const;
   void serve();
-  void serve_on_own_stream();
+  void serve_on_device();
   uint64_t bytes_of(const Bucket& bucket) const;
   void complete(const Bucket& bucket);
   void send_now(Bucket& bucket);
@@ -131,14 +132,19 @@ void GradientBuckets::State::fill_buckets(const std::vector<char>& taken) {
   bucket_of.assign(parameters.size(), kNone);
   filled_by_backward.assign(parameters.size(), 0);
   const int64_t limit = options.bytes_per_bucket > 0 ? options.bytes_per_bucket : kBytesPerBucket;
-  const int64_t limit_of_first = options.bytes_of_first > 0 ? std::min(options.bytes_of_first, limit) : limit;
+  const int64_t least = options.bytes_of_first > 0 ? std::min(options.bytes_of_first, limit) : limit;
   const bool mixes_dtypes = !options.order.empty();
+  const std::vector<size_t> ordered = order(taken);
+  int64_t left = 0;
+  for (const size_t p : ordered) left += static_cast<int64_t>(parameters[p].nbytes());
   int64_t bytes = 0;
+  int64_t wanted = 0;
   at::ScalarType dtype = at::ScalarType::Undefined;
-  for (const size_t p : order(taken)) {
-    const bool is_full = bytes >= (buckets.size() == 1 ? limit_of_first : limit);
-    if (buckets.empty() || is_full || (!mixes_dtypes && parameters[p].scalar_type() != dtype)) {
+  for (const size_t p : ordered) {
+    if (buckets.empty() || bytes >= wanted || (!mixes_dtypes && parameters[p].scalar_type() != dtype)) {
       buckets.emplace_back();
+      left -= bytes;
+      wanted = buckets.size() == 1 ? least : std::clamp(left / 2, least, limit);
       bytes = 0;
       dtype = parameters[p].scalar_type();
     }
@@ -183,12 +189,26 @@ void GradientBuckets::State::record(Bucket& bucket) const {
   }
 }
 
+/// Makes the current stream wait for the others that have computed gradients of a bucket.
+void GradientBuckets::State::follow_streams(Bucket& bucket) const {
+  if (!is_on_device()) return;
+  const c10::Device device = parameters[0].device();
+  const c10::Stream here = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  const auto is_here = [&](const c10::Stream& stream) { return stream == here; };
+  if (std::all_of(bucket.streams.begin(), bucket.streams.end(), is_here)) return;
+  record(bucket);
+  for (size_t i = 0; i < bucket.streams.size(); ++i) {
+    if (!is_here(bucket.streams[i])) bucket.computed[i].block(here);
+  }
+}
+
 void GradientBuckets::State::send(size_t count) {
   const at::NoGradGuard no_grad;
   for (; next < count; ++next) {
     if (!is_on_device() && !only_queues()) continue;
     Bucket& bucket = buckets[next];
     if (only_queues()) {
+      follow_streams(bucket);
       complete(bucket);
       options.prepare(bucket.parameters);
     }
@@ -201,14 +221,14 @@ void GradientBuckets::State::send(size_t count) {
   changed.notify_all();
 }
 
-/// Memory of the gradients is not marked as used by this stream: it is freed, and used again, in the order of the
-/// computing stream, which waits for this one in `finish`.
-void GradientBuckets::State::serve_on_own_stream() {
-  if (!only_queues() || !is_on_device()) return serve();
+/// On the device of the gradients. Memory of the gradients is not marked as used by a stream of their own: it is freed,
+/// and used again, in the order of the computing stream, which waits for this one in `finish`.
+void GradientBuckets::State::serve_on_device() {
+  if (parameters.empty() || !parameters[0].is_cuda()) return serve();
   const c10::Device device = parameters[0].device();
   const c10::impl::VirtualGuardImpl runtime(device.type());
   runtime.setDevice(device);
-  runtime.exchangeStream(runtime.getStreamFromGlobalPool(device, /*isHighPriority=*/true));
+  if (only_queues()) runtime.exchangeStream(runtime.getStreamFromGlobalPool(device, /*isHighPriority=*/true));
   serve();
 }
 
@@ -320,7 +340,7 @@ GradientBuckets::GradientBuckets(std::vector<at::Tensor> parameters, const std::
     accumulator->add_post_hook(std::make_unique<GradientHook>(state_, p));
     state_->accumulators.push_back(std::move(accumulator));
   }
-  state_->thread = std::thread([state = state_.get()] { state->serve_on_own_stream(); });
+  state_->thread = std::thread([state = state_.get()] { state->serve_on_device(); });
 }
 
 GradientBuckets::~GradientBuckets() {
@@ -362,9 +382,13 @@ void GradientBuckets::begin(GradientBuckets* after) {
   after->state_->next_turn = state_;
 }
 
-void GradientBuckets::finish() {
+void GradientBuckets::send_rest() {
   state_->begun = false;
   state_->send(state_->buckets.size());
+}
+
+void GradientBuckets::finish() {
+  send_rest();
   state_->wait();
 }
 

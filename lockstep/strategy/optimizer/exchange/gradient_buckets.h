@@ -14,8 +14,9 @@ namespace lockstep::detail {
 
 /// How gradients are divided into buckets, and on which thread a bucket is completed.
 struct BucketOptions {
-  /// A bucket is closed as soon as it has this many bytes; 0 means 4 MiB. The first one may be smaller, so that it is
-  /// sent early; 0 means that it is not.
+  /// A bucket is closed as soon as it has this many bytes; 0 means 4 MiB. With `bytes_of_first`, the first one is
+  /// closed at so many, so that it is sent early, and others have at most half of what is left, so that little is sent
+  /// after backward has ended; 0 means that all are of one size.
   int64_t bytes_per_bucket = 0;
   int64_t bytes_of_first = 0;
   /// The parameters in the order in which they are put into buckets. Those that are not in it follow, from the last to
@@ -30,10 +31,9 @@ struct BucketOptions {
 /// The gradients of one replica, in buckets that are sent as soon as backward has filled them.
 ///
 /// Unless an order is given, buckets hold parameters from the last to the first, which is about the order in which
-/// backward reaches them; a bucket then has one dtype. A
-/// thread of their own sends them one after the other, in the same order on every replica. A bucket that this replica
-/// cannot fill, because one of its parameters took no part in the loss, is sent by `finish`, with zeros for what is
-/// missing.
+/// backward reaches them; a bucket then has one dtype. A thread of their own sends them one after the other, in the
+/// same order on every replica. A bucket that this replica cannot fill, because one of its parameters took no part in
+/// the loss, is sent by `finish`, with zeros for what is missing.
 class LOCKSTEP_API GradientBuckets {
  public:
   /// Called on the thread of the buckets with the indices of a bucket's parameters, after the device has computed their
@@ -58,9 +58,12 @@ class LOCKSTEP_API GradientBuckets {
   void begin(GradientBuckets* after = nullptr);
   /// Whether a pass has begun and is neither finished nor abandoned.
   bool is_begun() const;
+  /// Sends the remaining buckets, as `finish` does, and does not wait.
+  void send_rest();
   /// Sends the remaining buckets and waits for all. Throws what `send` has thrown.
   void finish();
-  /// The parameters whose gradients were made of zeros, because backward computed none. Call it after `finish`.
+  /// The parameters whose gradients were made of zeros, because backward computed none. Call it after `finish`, or
+  /// `send_rest` where nobody waits for a device on the host.
   const std::vector<size_t>& filled_with_zeros() const;
   /// Backward threw: waits for the buckets in flight and sends no others.
   void abandon();

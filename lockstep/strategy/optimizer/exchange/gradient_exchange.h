@@ -11,8 +11,7 @@
 
 /// Internal: how the replicas of an optimizer exchange gradients. There are six implementations:
 ///   - local_exchange.h: replicas of one process, which publish addresses at a rendezvous;
-///   - device_exchange.h: replicas on GPUs of one process, which sum gradients in buckets while backward computes
-///   others;
+///   - device_exchange.h: replicas on GPUs of one process, which sum gradients during backward;
 ///   - shared_memory_exchange.h: replicas of several workers of one machine, which publish offsets into shared memory;
 ///   - message_exchange.h: workers that are reached by messages, so that gradients are summed before the update;
 ///   - cross_device_exchange.h: replicas of one process, whose gradients are summed by the user's CrossDeviceOps;

@@ -1,7 +1,11 @@
 #include "lockstep/strategy/optimizer/exchange/message_exchange.h"
 
+#include <algorithm>
+
 #include <ATen/ATen.h>
 
+#include "lockstep/comm/group_impl.h"
+#include "lockstep/strategy/optimizer/exchange/device_exchange.h"
 #include "lockstep/strategy/optimizer/exchange/gradient_gate.h"
 #include "lockstep/strategy/strategy_impl.h"
 
@@ -38,7 +42,10 @@ ExchangeScope MessageExchange::scope() const {
 }
 
 GradientBuckets* MessageExchange::begin_backward(GradientBuckets* after) {
-  if (!buckets_) return after;
+  if (!buckets_) {
+    if (!arrivals_ && queues_on_gpu()) arrivals_ = std::make_unique<ArrivalOrder>(parameters_.parameters);
+    return after;
+  }
   const auto waits = strategy_.wait_for_gradients(replica_);
   buckets_->begin(after);
   return buckets_->num_buckets() > 0 ? buckets_.get() : after;
@@ -102,13 +109,37 @@ void MessageExchange::reduce(ReducedGradients& reduced) {
                   sum_dense(group, parameters, gradients,
                             {.bytes_per_pack = strategy_.communication_options().bytes_per_pack});
                 });
-  if (buckets_) return;
+  if (!buckets_) make_plan(present);
+}
+
+/// All ranks make the same buckets.
+void MessageExchange::make_plan(const std::vector<char>& present) {
+  BucketOptions options{.bytes_per_bucket = strategy_.communication_options().bytes_per_pack};
+  if (queues_on_gpu()) {
+    options = device_bucket_options(options.bytes_per_bucket, parameters_);
+    options.order = order_of_first_rank();
+  }
+  arrivals_.reset();
   buckets_ = make_buckets(
       parameters_.parameters, present,
       [this, gradients = strategy_.gradient_group(replica_)](const std::vector<size_t>& bucket) {
         sum_bucket(gradients, bucket);
       },
-      strategy_.communication_options().bytes_per_pack);
+      std::move(options));
+}
+
+/// Whether NCCL sums the gradients, so that events order all of it. It is the same on all ranks.
+bool MessageExchange::queues_on_gpu() const {
+  return !compressor_ && are_on_one_gpu(parameters_) && strategy_.gradient_group(replica_).impl()->uses_nccl();
+}
+
+std::vector<size_t> MessageExchange::order_of_first_rank() const {
+  at::Tensor numbers = at::full({static_cast<int64_t>(parameters_.parameters.size())}, -1, at::kLong);
+  const std::vector<size_t> own = arrivals_ ? arrivals_->get() : std::vector<size_t>();
+  std::copy(own.begin(), own.end(), numbers.data_ptr<int64_t>());
+  strategy_.group(replica_).broadcast_(numbers, 0);
+  const int64_t* const first = numbers.data_ptr<int64_t>();
+  return {first, std::find(first, first + numbers.numel(), -1)};
 }
 
 void MessageExchange::sum(const std::vector<char>& present, const std::vector<char>& skip, ReducedGradients& reduced) {

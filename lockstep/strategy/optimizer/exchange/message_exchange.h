@@ -1,5 +1,6 @@
 #pragma once
 
+#include "lockstep/strategy/optimizer/exchange/arrival_order.h"
 #include "lockstep/strategy/optimizer/exchange/gradient_buckets.h"
 #include "lockstep/strategy/optimizer/exchange/gradient_compressor.h"
 #include "lockstep/strategy/optimizer/exchange/local_exchange.h"
@@ -29,6 +30,10 @@ class LOCKSTEP_API MessageExchange final : public GradientExchange {
   void collective(const char* operation, ReplicaGradients& published, Work work) override;
 
  private:
+  void make_plan(const std::vector<char>& present);
+  bool queues_on_gpu() const;
+  /// Collective: the order in which backward has reached the parameters on the first rank.
+  std::vector<size_t> order_of_first_rank() const;
   /// Waits for the buckets of this backward pass; returns the parameters whose gradients they have summed.
   std::vector<char> finish_buckets();
   void sum_bucket(const comm::Group& group, const std::vector<size_t>& bucket) const;
@@ -43,6 +48,8 @@ class LOCKSTEP_API MessageExchange final : public GradientExchange {
   const int num_replicas_;
   /// Null where gradients are sent as they are.
   const std::unique_ptr<GradientCompressor> compressor_;
+  /// Lives in the first step of `minimize` on a GPU.
+  std::unique_ptr<ArrivalOrder> arrivals_;
   /// Null until a step has shown which gradients are dense.
   std::unique_ptr<GradientBuckets> buckets_;
 };
