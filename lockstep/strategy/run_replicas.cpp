@@ -9,8 +9,8 @@
 #include "lockstep/device/device_scope.h"
 #include "lockstep/device/stream.h"
 #include "lockstep/strategy/context_frame.h"
-#include "lockstep/strategy/replay/step_replay.h"
 #include "lockstep/strategy/replay/captured_replay.h"
+#include "lockstep/strategy/replay/step_replay.h"
 #include "lockstep/strategy/strategy_impl.h"
 #include "lockstep/xla/tensor/process_client.h"
 

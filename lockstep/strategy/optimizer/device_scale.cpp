@@ -103,7 +103,8 @@ at::Tensor unscale(std::vector<at::Tensor>& numbers, const at::Tensor& scale) {
     const auto is_other = [&](const at::Tensor& values) {
       return values.device() != left[0].device() || values.scalar_type() != left[0].scalar_type();
     };
-    const auto others = std::stable_partition(left.begin() + 1, left.end(), [&](const auto& v) { return !is_other(v); });
+    const auto others =
+        std::stable_partition(left.begin() + 1, left.end(), [&](const auto& v) { return !is_other(v); });
     std::vector<at::Tensor> alike(left.begin(), others);
     left.erase(left.begin(), others);
     const c10::Device device = alike[0].device();

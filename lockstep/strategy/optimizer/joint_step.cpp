@@ -51,7 +51,8 @@ class JointStep {
 
   std::optional<StepScale> scale_for(const MinimizeOptions& options) const;
   /// Sets what backward multiplies gradients with; false where this replica takes no part.
-  bool begin_loss(const at::Tensor& loss, const std::optional<StepScale>& scale, std::vector<at::Tensor>& of_loss) const;
+  bool begin_loss(const at::Tensor& loss, const std::optional<StepScale>& scale,
+                  std::vector<at::Tensor>& of_loss) const;
   void backward(const at::Tensor& loss, const std::optional<StepScale>& scale) const;
   void separate() const;
   void check_accumulated(const MinimizeOptions& options) const;

@@ -164,7 +164,7 @@ class OptimizerLoad : public std::enable_shared_from_this<OptimizerLoad> {
   }
 
   /// Memory for a field of a chunk: what it has already, which costs no page faults, or a new one.
-  at::Tensor chunk_memory(const ShardedUpdate::ChunkState& chunk, const std::string& field,
+  at::Tensor chunk_memory(const ShardedUpdate::ChunkState& chunk, size_t replica, const std::string& field,
                           at::ScalarType dtype) const {
     if (chunk.optimizer != nullptr && schema_.kind == StateSchema::Kind::Elements) {
       const ParameterState present = read_parameter_state(*chunk.optimizer, chunk.parameter);
@@ -173,7 +173,7 @@ class OptimizerLoad : public std::enable_shared_from_this<OptimizerLoad> {
                         found->second.scalar_type() == dtype && found->second.is_contiguous();
       if (fits) return found->second.view(-1);
     }
-    const c10::Device device = stored(chunk.where.parameter).device();
+    const c10::Device device = core_->tensors[replica].stored[chunk.where.parameter].device();
     return at::empty({chunk.where.size()}, at::TensorOptions().dtype(dtype).device(device));
   }
 
@@ -183,7 +183,7 @@ class OptimizerLoad : public std::enable_shared_from_this<OptimizerLoad> {
       const auto chunks = core_->replicas[r]->chunks_of(p);
       all_[p].chunks[r].resize(chunks.size());
       for (size_t i = 0; i < chunks.size(); ++i) {
-        const at::Tensor values = chunk_memory(chunks[i], field, dtype);
+        const at::Tensor values = chunk_memory(chunks[i], r, field, dtype);
         all_[p].chunks[r][i].tensors[field] = values;
         targets.push_back({chunks[i].where.begin, values});
       }

@@ -44,8 +44,9 @@ at::Tensor DeviceCounts::take(size_t place, c10::Device device, torch::optim::Op
 void DeviceCounts::send() {
   for (OnDevice& counts : devices_) {
     const auto& sent = counts.sent;
-    const bool are_one = !counts.has_unsent && !sent.empty() && sent.size() == counts.num_here &&
-                         std::all_of(sent.begin(), sent.end(), [&](const auto& one) { return one.second == sent[0].second; });
+    const bool are_one =
+        !counts.has_unsent && !sent.empty() && sent.size() == counts.num_here &&
+        std::all_of(sent.begin(), sent.end(), [&](const auto& one) { return one.second == sent[0].second; });
     if (are_one) {
       counts.all.fill_(static_cast<double>(sent[0].second));
     } else {

@@ -83,6 +83,8 @@ void DividedUpdate::prepare() {
         slices[setup_.groups[slice.where.where.parameter]].push_back(slice.parameter);
     }
     optimizer_ = setup_.prototype.make_for(slices);
+    const auto is_on_gpu = [](const Bucket& bucket) { return bucket.all.device.is_cuda(); };
+    if (std::any_of(buckets_.begin(), buckets_.end(), is_on_gpu)) fused_ = FusedUpdate::make(*optimizer_);
   }
   for (size_t g = 0; g < groups.size(); ++g) optimizer_->param_groups()[g].set_options(groups[g].options().clone());
 }
@@ -225,7 +227,8 @@ void DividedUpdate::step(const AgreedGradients& agreed, ReducedGradients& reduce
     take_gradients(b, agreed, reduced);
     if (setup_.scatters && !is_early) drop_gradients(b);
   }
-  optimizer_->step();
+  has_counts_ = false;
+  if (!fused_ || !fused_->step(*optimizer_)) optimizer_->step();
   for (Bucket& bucket : buckets_) {
     for (Slice& slice : bucket.own) slice.parameter.mutable_grad().reset();
     share_values(bucket, agreed);
@@ -251,6 +254,7 @@ void DividedUpdate::store_copies(const AgreedGradients& agreed) {
 }
 
 std::vector<ShardedUpdate::ChunkState> DividedUpdate::chunks_of(size_t parameter) const {
+  if (fused_ && !std::exchange(has_counts_, true)) fused_->give_counts(*optimizer_);
   std::vector<ShardedUpdate::ChunkState> found;
   for (const Bucket& bucket : buckets_) {
     for (const Slice& slice : bucket.own) {

@@ -14,6 +14,7 @@
 #include "lockstep/strategy/optimizer/optimizer_setup.h"
 #include "lockstep/strategy/optimizer/update/backward_sums.h"
 #include "lockstep/strategy/optimizer/update/division.h"
+#include "lockstep/strategy/optimizer/update/fused_update.h"
 #include "lockstep/strategy/optimizer/update/optimizer_prototype.h"
 #include "lockstep/strategy/optimizer/update/sharded_update.h"
 
@@ -70,7 +71,11 @@ class LOCKSTEP_API DividedUpdate {
   /// Returns the elements of a parameter that this replica owns.
   std::vector<ShardedUpdate::ChunkState> chunks_of(size_t parameter) const;
   /// Outside of steps: drops all state.
-  void drop_state() { optimizer_.reset(); }
+  void drop_state() {
+    fused_.reset();
+    optimizer_.reset();
+    has_counts_ = false;
+  }
   /// Outside of steps: returns the same, with an optimizer, to set their state.
   std::vector<ShardedUpdate::ChunkState> renew(size_t parameter);
 
@@ -113,6 +118,10 @@ class LOCKSTEP_API DividedUpdate {
   std::vector<at::Tensor> memory_;
   /// Of all slices, in as many groups as the prototype has.
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  /// On GPUs; null where it does not know the optimizer.
+  std::unique_ptr<FusedUpdate> fused_;
+  /// Whether the optimizer's state has had the step numbers since the last step.
+  mutable bool has_counts_ = false;
   int64_t gradient_bytes_ = 0;
   /// Null until a step has shown which gradients are dense. The last member: its thread uses the others.
   std::unique_ptr<BackwardSums> backward_sums_;

@@ -24,9 +24,9 @@ namespace lockstep::detail {
 /// parameters they are float64 for RMSprop and Adagrad, and stay on the host for SGD and Adam. Step numbers are exact
 /// up to 2^24.
 ///
-/// Parameters that these functions do not take are updated by LibTorch's loop in the same step: sparse gradients, complex
-/// numbers, other devices, memory that several parameters have in common, strides with holes, narrow floats of RMSprop and
-/// Adagrad.
+/// Parameters that these functions do not take are updated by LibTorch's loop in the same step: sparse gradients,
+/// complex numbers, other devices, memory that several parameters have in common, strides with holes, narrow floats of
+/// RMSprop and Adagrad.
 ///
 /// Not thread-safe: one replica uses it. The optimizer object and its parameters must be the same at all calls.
 class LOCKSTEP_API FusedUpdate {
@@ -46,10 +46,9 @@ class LOCKSTEP_API FusedUpdate {
   /// Whether `step` takes all parameters that have a gradient now, and can skip their update.
   bool can_skip(torch::optim::Optimizer& optimizer);
 
-  /// Updates all parameters that have a gradient. Returns false, and does nothing, where LibTorch's loop must update all
-  /// of them: call `optimizer.step()`.
-  /// `found_inf`, where it is defined, is a float on the device of the parameters: where it is 1, parameters, state and
-  /// step numbers stay as they are. Only after `can_skip`.
+  /// Updates all parameters that have a gradient. Returns false, and does nothing, where LibTorch's loop must update
+  /// all of them: call `optimizer.step()`. `found_inf`, where it is defined, is a float on the device of the
+  /// parameters: where it is 1, parameters, state and step numbers stay as they are. Only after `can_skip`.
   bool step(torch::optim::Optimizer& optimizer, const at::Tensor& found_inf = {});
 
   /// Writes the step numbers to the optimizer's state. Waits for the device. Call it before the state is read or saved;

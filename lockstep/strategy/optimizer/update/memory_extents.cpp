@@ -33,9 +33,8 @@ void MemoryExtents::find_overlaps() {
   overlaps_.assign(extents_.size(), false);
   std::vector<size_t> order(extents_.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return std::less<const char*>()(extents_[a].begin, extents_[b].begin);
-  });
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return std::less<const char*>()(extents_[a].begin, extents_[b].begin); });
   size_t farthest = 0;
   for (size_t i = 1; i < order.size(); ++i) {
     const Extent& before = extents_[order[farthest]];

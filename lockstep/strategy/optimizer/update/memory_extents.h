@@ -8,8 +8,8 @@
 
 namespace lockstep::detail {
 
-/// Internal: which of some tensors have memory in common. Kernels that write many tensors at once may write such tensors
-/// in any order.
+/// Internal: which of some tensors have memory in common. Kernels that write many tensors at once may write such
+/// tensors in any order.
 class MemoryExtents {
  public:
   /// Looks at the tensors; cheap where their memory is as before.

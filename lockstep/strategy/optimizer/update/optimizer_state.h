@@ -20,7 +20,8 @@ LOCKSTEP_API void add_optimizer_state(const torch::optim::Optimizer& optimizer, 
                                       const std::string& name, HeldTensors& held);
 
 /// Returns what an optimizer keeps for one parameter; null before it is made.
-torch::optim::OptimizerParamState* find_optimizer_state(torch::optim::Optimizer& optimizer, const at::Tensor& parameter);
+torch::optim::OptimizerParamState* find_optimizer_state(torch::optim::Optimizer& optimizer,
+                                                        const at::Tensor& parameter);
 /// Replaces it.
 void set_optimizer_state(torch::optim::Optimizer& optimizer, const at::Tensor& parameter,
                          std::unique_ptr<torch::optim::OptimizerParamState> state);

@@ -18,10 +18,9 @@ namespace lockstep::detail {
 ///   - `Rows`: for tables with sparse gradients. Each replica owns a part of the rows.
 ///   - `Replicated`: everything else (GPUs, LBFGS, optimizers that are not known to be elementwise). Gradients are
 ///     all-reduced, and every replica updates all of its own copy.
-///   - `Divided`: where it would be replicated, for elementwise optimizers and a `Shard`. Each replica owns a part of
-///   the
-///     elements of all parameters: it has state for them alone, updates them, and gets the values of the others from
-///     their owners.
+///   - `Divided`: where it would be replicated, for elementwise optimizers and a `Shard`. Each replica owns a part
+///     of the elements of all parameters: it has state for them alone, updates them, and gets the values of the others
+///     from their owners.
 /// All but rows add gradients in the same fixed tree, so they give the same bits. What a strategy stores once is
 /// updated once.
 enum class UpdateMethod : char { Sharded, Rows, Replicated, Divided };

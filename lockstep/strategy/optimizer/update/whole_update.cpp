@@ -45,7 +45,8 @@ class ReplicatedUpdate final : public WholeUpdate {
   std::string why_not_captured() const override {
     if (!optimizer_) return "the optimizer has not made a step";
     if (fused_) return fused_->why_not_captured();
-    return c10::str("the optimizer's own step() may count on the host: class=", c10::demangle(typeid(*optimizer_).name()));
+    return c10::str("the optimizer's own step() may count on the host: class=",
+                    c10::demangle(typeid(*optimizer_).name()));
   }
 
   bool has_rates_on_device() const override { return fused_ != nullptr; }

@@ -41,8 +41,8 @@ class WholeUpdate {
   /// host.
   virtual void step_unless(const at::Tensor& found_inf);
 
-  /// Why a step like the last one must not be captured in a CUDA graph; empty if it may. What a captured step depends on
-  /// is in tensors on the device then: the learning rates, which `before_run` sends, and the numbers of steps.
+  /// Why a step like the last one must not be captured in a CUDA graph; empty if it may. What a captured step depends
+  /// on is in tensors on the device then: the learning rates, which `before_run` sends, and the numbers of steps.
   virtual std::string why_not_captured() const { return ""; }
   /// Whether learning rates are no constants of a captured step.
   virtual bool has_rates_on_device() const { return false; }
