@@ -23,15 +23,17 @@ cmake --preset release -B "$build" -DCMAKE_PREFIX_PATH="$prefix" >"$build/config
 # The stand-in for NCCL gives gradients a wire between two replicas on one card.
 stand_in=lockstep_nccl_standin
 targets=(lockstep_command)
-if cmake --build "$build" --target help | grep -q "^$stand_in:"; then targets+=("$stand_in"); else stand_in=; fi
+help=$(cmake --build "$build" --target help)
+if grep -q "^$stand_in:" <<<"$help"; then targets+=("$stand_in"); else stand_in=; fi
 cmake --build "$build" --parallel "$(nproc)" --target "${targets[@]}" >&2 || fail "the build failed"
 
 lockstep=$build/bin/lockstep
+wire=()
+if [[ -n $stand_in ]]; then wire=(LOCKSTEP_NCCL_STANDIN=1 NCCL_STANDIN_WIRE_GBPS=20 CUDA_DEVICE_MAX_CONNECTIONS=32); fi
+[[ " $* " != *" --only overlap "* ]] || exec env "${wire[@]}" "$lockstep" bench gpu --json "$@"
 [[ " $* " != *" --only"* ]] || exec "$lockstep" bench gpu --json "$@"
 status=0
 "$lockstep" bench gpu --json --only eager,captured,memory,all_reduce,replicas "$@" || status=$?
-wire=()
-if [[ -n $stand_in ]]; then wire=(LOCKSTEP_NCCL_STANDIN=1 NCCL_STANDIN_WIRE_GBPS=20); fi
 env "${wire[@]}" "$lockstep" bench gpu --json --only overlap "$@" || status=$?
-"$lockstep" bench input --json || status=$?
+"$lockstep" bench input --device GPU:0 --json || status=$?
 exit "$status"

@@ -12,6 +12,7 @@
 #include "bench/gpu.h"
 #include "bench/gpu_sides.h"
 #include "bench/gpu_turns.h"
+#include "lockstep/comm/group_impl.h"
 
 namespace lockstep::bench {
 namespace {
@@ -34,10 +35,10 @@ torch::Tensor floats(int64_t bytes) {
 class ReducedTensors {
  public:
   ReducedTensors(Strategy strategy, int64_t bytes) : strategy_(std::move(strategy)) {
-    for (int i = 0; i < kReplicas; ++i) tensors_.push_back({floats(bytes)});
+    for (int i = 0; i < kReplicas; ++i) tensors_.push_back({floats(bytes).mul_(2 * i)});
   }
 
-  /// The mean keeps the ones ones, however often it is taken.
+  /// The mean of zeros and twos is one, however often it is taken.
   void step(int times) {
     strategy_.run([&] {
       const int replica = get_replica_context().replica_id_in_sync_group();
@@ -45,6 +46,8 @@ class ReducedTensors {
       for (int i = 0; i < times; ++i) group.all_reduce_(tensors_[replica], ReduceOp::Mean);
     });
   }
+
+  bool uses_nccl() const { return detail::Access::impl(strategy_).group(0).impl()->uses_nccl(); }
 
   bool is_right() const {
     return std::all_of(tensors_.begin(), tensors_.end(),
@@ -121,7 +124,7 @@ GpuLine bench_gpu_all_reduce(const GpuOptions& options) {
                {"bytes", kReducedBytes},     {"seconds", of[0] / kTimes},
                {"bytes_per_second", moved},  {"copy_bytes_per_second", copied},
                {"right", reduced.is_right()}};
-  add_fraction(line, "fraction_of_copy", moved / copied, 0.8);
+  add_fraction(line, "fraction_of_copy", moved / copied, 0.8, reduced.is_right());
   return line;
 }
 
@@ -145,10 +148,10 @@ GpuLine bench_gpu_overlap(const GpuOptions& options) {
   line.emplace_back("seconds_alone", of[1]);
   line.emplace_back("seconds_communication", of[2]);
   const char* const wire = std::getenv(kWire);
-  if (wire == nullptr) {
+  if (wire == nullptr || !gradients.uses_nccl()) {
     line.emplace_back("fraction_hidden", hidden);
-    line.emplace_back("unmeasured", std::string("communication over a wire: ") + kWire +
-                                        " is not set; bench/gpu.sh sets it, with the stand-in for NCCL");
+    line.emplace_back("unmeasured", std::string("communication over a wire: it needs ") + kWire +
+                                        " and the stand-in for NCCL; bench/gpu.sh sets both");
     return line;
   }
   line.emplace_back("wire_gbps", std::string(wire));

@@ -19,6 +19,8 @@ namespace {
 
 /// Steps after which the losses of both sides are compared.
 constexpr int kComparedSteps = 8;
+/// The difference of the losses after them, in bfloat16 too, where both sides did the same.
+constexpr double kMostLossError = 0.05;
 
 ModelBatch make_gpu_batch(const GpuCase& gpu_case) {
   torch::manual_seed(2);
@@ -57,7 +59,7 @@ void measure_eager(const GpuCase& gpu_case, const Options& settings, double seco
   line.emplace_back("ratio_mirrored", of[2] / of[0]);
   line.emplace_back("ratio_of_plain_to_itself", of[3] / of[0]);
   line.emplace_back("loss_error", loss_error);
-  add_ratio(line, std::max(of[1], of[2]) / of[0], eager_goal(gpu_case));
+  add_ratio(line, std::max(of[1], of[2]) / of[0], eager_goal(gpu_case), loss_error <= kMostLossError);
 }
 
 template <class Side>
@@ -87,7 +89,7 @@ void measure_captured(const GpuCase& gpu_case, const Options& settings, double s
   line.emplace_back("seconds", of[1]);
   add_replay_state(pure, line);
   line.emplace_back("loss_error", loss_error);
-  add_ratio(line, of[1] / of[0], 1.1);
+  add_ratio(line, of[1] / of[0], 1.1, pure.is_replayed() && loss_error <= kMostLossError);
 }
 
 }  // namespace
@@ -152,7 +154,8 @@ GpuLine bench_gpu_memory(const GpuOptions& options) {
   line.emplace_back("allocated_growth", after->allocated - before->allocated);
   line.emplace_back("reserved_bytes", before->reserved);
   line.emplace_back("reserved_growth", after->reserved - before->reserved);
-  line.emplace_back("met", after->allocated <= before->allocated && after->reserved <= before->reserved);
+  line.emplace_back("met",
+                    side.is_replayed() && after->allocated <= before->allocated && after->reserved <= before->reserved);
   return line;
 }
 

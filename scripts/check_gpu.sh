@@ -23,13 +23,21 @@ if [[ $what != tests && -z $sanitizer ]]; then
 fi
 
 programs=(lockstep_device_test lockstep_comm_test lockstep_strategy_test lockstep_conformance_test lockstep_conformance_train_test
-  lockstep_conformance_state_test lockstep_data_test lockstep_nn_test lockstep_train_test)
+  lockstep_conformance_state_test lockstep_data_test lockstep_nn_test lockstep_train_test lockstep_gpu_test)
+nvidia-smi -L >/dev/null || {
+  echo "[check_gpu] it needs a GPU; nvidia-smi finds none" >&2
+  exit 2
+}
 bin=${LOCKSTEP_GPU_BIN:-}
 if [[ -z $bin ]]; then
   build=${LOCKSTEP_GPU_BUILD:-build/gpu}
   bin=$build/bin
   [[ -f $build/build.ninja ]] || LOCKSTEP_GPU_BUILD=$build bench/gpu.sh --only all_reduce --seconds 0.1 >/dev/null || exit
+  targets=$(cmake --build "$build" --target help)
+  if grep -q '^lockstep_nccl_test:' <<<"$targets"; then programs+=(lockstep_nccl_test); fi
   cmake --build "$build" --parallel "$(nproc)" --target "${programs[@]}" >&2 || exit
+else
+  programs+=(lockstep_nccl_test)
 fi
 
 # Names of cases on GPUs: OneDeviceGPU, MirroredGPU2, GroupCudaTest and so on.
@@ -41,17 +49,23 @@ kernel_cases='*GroupCuda*:*PeerKernel*:*FusedUpdate*'
 
 failed=()
 missing=()
+num_passed=0
 # run NAME FILTER COMMAND...: runs a program with the cases of the filter, where it has any.
 run() {
-  local name=$1 filter=$2 log
+  local name=$1 filter=$2 cases log
   shift 2
   if [[ ! -x $bin/$name ]]; then
     missing+=("$name")
     return
   fi
-  "$bin/$name" --gtest_list_tests --gtest_filter="$filter" | grep -q '^  ' || return 0
+  if ! cases=$("$bin/$name" --gtest_list_tests --gtest_filter="$filter"); then
+    failed+=("listing $name")
+    return
+  fi
+  [[ $cases == *$'\n  '* ]] || return 0
   log=$(mktemp)
   if timeout "${LOCKSTEP_GPU_TIMEOUT:-900}" "$@" "$bin/$name" --gtest_filter="$filter" --gtest_brief=1 >"$log" 2>&1; then
+    num_passed=$((num_passed + 1))
     echo "check_gpu: passed: $* $name ($(grep -oE '[0-9]+ tests ran' "$log" | tail -n 1))"
   else
     failed+=("$* $name")
@@ -78,4 +92,8 @@ if ((${#failed[@]})); then
   printf 'check_gpu: failed: %s\n' "${failed[@]}" >&2
   exit 1
 fi
-echo "check_gpu: all is well"
+if ((num_passed == 0)); then
+  echo "[check_gpu] no program ran: build the tests, or set LOCKSTEP_GPU_BIN to the folder that has them" >&2
+  exit 1
+fi
+echo "check_gpu: all passed"

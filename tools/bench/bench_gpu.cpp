@@ -35,13 +35,14 @@ Json gpu_json(const bench::GpuLine& line) {
 /// Prints lines as they come, and counts those that could not be measured.
 class GpuReport {
  public:
-  explicit GpuReport(const GpuCommand& told) : told_(told) {}
+  explicit GpuReport(const GpuCommand& command) : command_(command) {}
 
-  void print(const bench::GpuLine& line) const { print_result(gpu_json(line), told_.style); }
+  void print(const bench::GpuLine& line) const { print_result(gpu_json(line), command_.style); }
 
   /// `start` begins the line where the measurement fails.
   void measure(const char* kind, const bench::GpuLine& start, const std::function<bench::GpuLine()>& work) {
-    if (!told_.only.empty() && std::find(told_.only.begin(), told_.only.end(), kind) == told_.only.end()) return;
+    if (!command_.only.empty() && std::find(command_.only.begin(), command_.only.end(), kind) == command_.only.end())
+      return;
     try {
       print(work());
     } catch (const std::exception& error) {
@@ -59,14 +60,14 @@ class GpuReport {
   }
 
  private:
-  const GpuCommand& told_;
+  const GpuCommand& command_;
   int failed_ = 0;
 };
 
-void report_gpu(const GpuCommand& told) {
+void report_gpu(const GpuCommand& command) {
   bench::check_gpu();
-  const bench::GpuOptions& options = told.options;
-  GpuReport report(told);
+  const bench::GpuOptions& options = command.options;
+  GpuReport report(command);
   report.print(bench::describe_gpu());
   for (const bench::GpuCase& each : bench::gpu_cases(options.filter)) {
     report.measure("eager", bench::describe("gpu/eager", each), [&] { return bench::bench_gpu_eager(each, options); });
@@ -91,26 +92,28 @@ void add_bench_gpu(CLI::App& bench) {
   auto* command = bench.add_subcommand(
       "gpu",
       "Steps on a GPU against LibTorch alone, captured ones against a CUDA graph written by hand, and collectives");
-  auto told = std::make_shared<GpuCommand>();
+  auto gpu = std::make_shared<GpuCommand>();
   const auto add_names = [&](const char* name, std::vector<std::string>& names, const char* text,
                              const std::vector<std::string>& known) {
     command->add_option(name, names, text)->delimiter(',')->check(CLI::IsMember(known));
   };
-  add_names("--only", told->only, "eager, captured, memory, all_reduce, replicas, overlap; default all",
+  add_names("--only", gpu->only, "eager, captured, memory, all_reduce, replicas, overlap; default all",
             {"eager", "captured", "memory", "all_reduce", "replicas", "overlap"});
-  bench::GpuCaseFilter& filter = told->options.filter;
-  add_names("--model", filter.models, "mlp, resnet18, gpt; default all", {"mlp", "resnet18", "gpt"});
-  add_names("--optimizer", filter.optimizers, "sgd, adam; default both", {"sgd", "adam"});
-  add_names("--compute", filter.computes, "float32, bfloat16; default both", {"float32", "bfloat16"});
-  command->add_option("--seconds", told->options.seconds, "Time for each measurement, after its warm-up")
+  bench::GpuCaseFilter& filter = gpu->options.filter;
+  add_names("--model", filter.models, "mlp, resnet18, gpt; default all; of eager, captured and replicas",
+            {"mlp", "resnet18", "gpt"});
+  add_names("--optimizer", filter.optimizers, "sgd, adam; default both; of eager and captured", {"sgd", "adam"});
+  add_names("--compute", filter.computes, "float32, bfloat16; default both; of eager and captured",
+            {"float32", "bfloat16"});
+  command->add_option("--seconds", gpu->options.seconds, "Time for each measurement, after its warm-up")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  command->add_option("--captured-steps", told->options.captured_steps, "memory: steps")
+  command->add_option("--captured-steps", gpu->options.captured_steps, "memory: steps")
       ->capture_default_str()
       ->check(CLI::Range(1, 100'000'000));
   command->add_flag_callback(
-      "--json", [=] { told->style = ResultStyle::Json; }, "Print one JSON object per line");
-  command->callback([=] { report_gpu(*told); });
+      "--json", [=] { gpu->style = ResultStyle::Json; }, "Print one JSON object per line");
+  command->callback([=] { report_gpu(*gpu); });
 }
 
 }  // namespace lockstep::tools
