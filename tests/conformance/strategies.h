@@ -56,7 +56,7 @@ inline std::vector<std::string> device_names(const std::string& type, int count)
 
 inline NamedStrategy mirrored(const std::string& type, int replicas, c10::Device device) {
   return {"Mirrored" + type + std::to_string(replicas), replicas, device, [=] {
-            set_logical_devices(type, std::max(replicas, type == "CPU" ? 4 : 2));
+            set_logical_devices(type, 4);
             return Strategy(MirroredStrategy(device_names(type, replicas)));
           }};
 }
@@ -65,7 +65,7 @@ inline NamedStrategy mirrored(const std::string& type, int replicas, c10::Device
 inline NamedStrategy central(const std::string& type, int replicas, c10::Device device, const std::string& parameters) {
   NamedStrategy named{"Central" + type + std::to_string(replicas) + (parameters == type ? "" : "From" + parameters),
                       replicas, device, [=] {
-                        set_logical_devices(type, std::max(replicas, type == "CPU" ? 4 : 2));
+                        set_logical_devices(type, 4);
                         return Strategy(CentralStorageStrategy(device_names(type, replicas), parameters + ":0"));
                       }};
   named.sees_one_copy = parameters == type;
@@ -92,13 +92,20 @@ inline NamedStrategy one_device(const std::string& type, c10::Device device) {
   return {"OneDevice" + type, 1, device, [=] { return Strategy(OneDeviceStrategy(type + ":0")); }};
 }
 
-/// The strategies of several workers that a launcher started: with one and two replicas each, and with one on a GPU,
+/// The strategies of several workers that a launcher started: with one and two replicas each, on CPUs and on a GPU,
 /// which several workers may share.
 inline std::vector<NamedStrategy> worker_strategies(const WorkerPlace& place) {
   std::vector<NamedStrategy> all;
   if (!list_physical_devices("GPU").empty()) {
-    all.push_back({c10::str("Workers", place.num_workers, "x1GPU"), place.num_workers, c10::Device(at::kCUDA, 0),
-                   [] { return Strategy(MultiWorkerMirroredStrategy(nullptr, {}, {"GPU:0"})); }, 1, place.index});
+    for (int local = 1; local <= 2; ++local) {
+      all.push_back({c10::str("Workers", place.num_workers, "x", local, "GPU"), place.num_workers * local,
+                     c10::Device(at::kCUDA, 0),
+                     [=] {
+                       set_logical_devices("GPU", 4);
+                       return Strategy(MultiWorkerMirroredStrategy(nullptr, {}, device_names("GPU", local)));
+                     },
+                     local, place.index * local});
+    }
   }
   for (int local = 1; local <= 2; ++local) {
     all.push_back({c10::str("Workers", place.num_workers, "x", local), place.num_workers * local, at::kCPU,
@@ -131,7 +138,7 @@ inline std::vector<TpuSize> tpu_sizes([[maybe_unused]] at::ArrayRef<TpuSize> wan
 #endif
 }
 
-/// All strategies on this machine: on CPUs always, on a GPU if there is one (also with two logical GPUs on it), on
+/// All strategies on this machine: on CPUs always, on a GPU if there is one (also with several logical GPUs on it), on
 /// XLA's devices those of the given sizes. Suites whose programs take long to compile name two sizes; together the
 /// suites of a topic have all.
 inline std::vector<NamedStrategy> all_strategies(at::ArrayRef<TpuSize> sizes = kTpuSizes) {
@@ -143,8 +150,9 @@ inline std::vector<NamedStrategy> all_strategies(at::ArrayRef<TpuSize> sizes = k
   for (const auto& [replicas, cores] : tpu_sizes(sizes)) all.push_back(tpu_strategy(replicas, cores));
   if (!list_physical_devices("GPU").empty()) {
     all.push_back(one_device("GPU", c10::Device(at::kCUDA, 0)));
-    all.push_back(mirrored("GPU", 1, c10::Device(at::kCUDA, 0)));
-    all.push_back(mirrored("GPU", 2, c10::Device(at::kCUDA, 0)));
+    for (int replicas = 1; replicas <= 4; ++replicas) {
+      all.push_back(mirrored("GPU", replicas, c10::Device(at::kCUDA, 0)));
+    }
     for (int replicas = 1; replicas <= 2; ++replicas) {
       all.push_back(central("GPU", replicas, c10::Device(at::kCUDA, 0), "CPU"));
       all.push_back(central("GPU", replicas, c10::Device(at::kCUDA, 0), "GPU"));

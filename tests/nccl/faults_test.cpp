@@ -39,7 +39,7 @@ void expect_failure(const NcclRanks& ranks, const std::string& words) {
 TEST_F(NcclFaultsTest, AnErrorOfNcclIsThrownOnAllRanks) {
   std::optional<NcclRanks> ranks;
   {
-    const Variables faults({{"NCCL_STANDIN_ERROR_AT", "2"}, {"NCCL_STANDIN_RANK", "1"}});
+    const Variables faults{{"NCCL_STANDIN_ERROR_AT", "2"}, {"NCCL_STANDIN_RANK", "1"}};
     ranks.emplace(3);
     expect_failure(*ranks, "unhandled system error");
   }
@@ -49,7 +49,7 @@ TEST_F(NcclFaultsTest, AnErrorOfNcclIsThrownOnAllRanks) {
 TEST_F(NcclFaultsTest, AHangEndsAtTheTimeout) {
   std::optional<NcclRanks> ranks;
   {
-    const Variables faults({{"NCCL_STANDIN_HANG_AT", "2"}, {"NCCL_STANDIN_RANK", "0"}});
+    const Variables faults{{"NCCL_STANDIN_HANG_AT", "2"}, {"NCCL_STANDIN_RANK", "0"}};
     ranks.emplace(2, 1500ms);
     expect_failure(*ranks, "was not done on device 0 within 1500 ms");
   }
@@ -57,18 +57,17 @@ TEST_F(NcclFaultsTest, AHangEndsAtTheTimeout) {
 }
 
 TEST_F(NcclFaultsTest, ADelayBeyondTheTimeoutIsAHang) {
-  const Variables faults({{"NCCL_STANDIN_DELAY_AT", "2"}, {"NCCL_STANDIN_DELAY_MS", "4000"}});
+  const Variables faults{{"NCCL_STANDIN_DELAY_AT", "2"}, {"NCCL_STANDIN_DELAY_MS", "4000"}};
   const NcclRanks ranks(2, 1000ms);
   expect_failure(ranks, "within 1000 ms");
 }
 
 TEST_F(NcclFaultsTest, TheEndOfTheRunThrowsWhatNoCallHasThrown) {
-  const Variables faults({{"NCCL_STANDIN_HANG_AT", "1"}});
+  const Variables faults{{"NCCL_STANDIN_HANG_AT", "1"}};
   const NcclRanks ranks(2, 1000ms);
   // The threads wait for their streams: the abort ends that.
-  const auto errors = ranks.run([](const comm::Group& group) {
-    group.all_reduce(at::ones({1000}, at::device(kCard).dtype(at::kFloat)));
-  });
+  const auto errors = ranks.run(
+      [](const comm::Group& group) { group.all_reduce(at::ones({1000}, at::device(kCard).dtype(at::kFloat))); });
   EXPECT_EQ(errors[0], "");
   EXPECT_EQ(errors[1], "");
   EXPECT_THAT(errors[2], AllOf(HasSubstr("all_reduce"), HasSubstr("rank"), HasSubstr("end of the run")));
@@ -77,7 +76,7 @@ TEST_F(NcclFaultsTest, TheEndOfTheRunThrowsWhatNoCallHasThrown) {
 TEST_F(NcclFaultsTest, AFailureAfterTheRunIsThrownByTheNextRun) {
   std::optional<NcclRanks> ranks;
   {
-    const Variables faults({{"NCCL_STANDIN_HANG_AT", "2"}});
+    const Variables faults{{"NCCL_STANDIN_HANG_AT", "2"}};
     ranks.emplace(2, 500ms);
     ranks->run_well(sum_ones);
     ranks->collectives().abort("the test ends it");
@@ -100,7 +99,7 @@ TEST_F(NcclFaultsTest, ARankThatThrowsEndsTheOthers) {
 }
 
 TEST_F(NcclFaultsTest, NcclsRefusalOfOneCardIsNamed) {
-  const Variables real({{"NCCL_STANDIN_REFUSE_SHARED_CARDS", "1"}});
+  const Variables real{{"NCCL_STANDIN_REFUSE_SHARED_CARDS", "1"}};
   const NcclRanks ranks(2, 5s);
   const auto errors = ranks.run(sum_ones);
   EXPECT_THAT(errors[0], HasSubstr("invalid usage"));
@@ -108,11 +107,13 @@ TEST_F(NcclFaultsTest, NcclsRefusalOfOneCardIsNamed) {
 }
 
 TEST_F(NcclFaultsTest, TheHostDoesNotWaitForTheGpu) {
-  const Variables late({{"NCCL_STANDIN_DELAY_AT", "3"}, {"NCCL_STANDIN_DELAY_MS", "1000"}});
+  const Variables late{{"NCCL_STANDIN_DELAY_AT", "3"}, {"NCCL_STANDIN_DELAY_MS", "1000"}};
   run_nccl(2, [](const comm::Group& group) {
     sum_ones(group);
     sum_ones(group);
     auto tensor = at::ones({1000}, at::device(kCard).dtype(at::kFloat));
+    tensor.add_(0).mul_(1);  // CUDA loads a kernel at its first use, and may wait for the GPU then
+    c10::impl::VirtualGuardImpl(at::kCUDA).getStream(kCard).synchronize();
     const auto begin = Clock::now();
     tensor.add_(1);
     group.all_reduce_(tensor);
@@ -124,7 +125,7 @@ TEST_F(NcclFaultsTest, TheHostDoesNotWaitForTheGpu) {
 }
 
 TEST_F(NcclFaultsTest, TheWireTakesItsTime) {
-  const Variables wire({{"NCCL_STANDIN_WIRE_GBPS", "0.1"}});
+  const Variables wire{{"NCCL_STANDIN_WIRE_GBPS", "0.1"}};
   run_nccl(2, [](const comm::Group& group) {
     sum_ones(group);
     const auto begin = Clock::now();

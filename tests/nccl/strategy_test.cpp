@@ -4,6 +4,7 @@
 #include "lockstep/device/logical_devices.h"
 #include "lockstep/strategy/access.h"
 #include "lockstep/strategy/context.h"
+#include "lockstep/strategy/extended.h"
 #include "lockstep/strategy/replica_context.h"
 #include "lockstep/strategy/strategies/mirrored.h"
 #include "lockstep/strategy/strategies/multi_worker_mirrored.h"
@@ -19,7 +20,10 @@ class NcclStrategyTest : public NcclRanksTest {
  protected:
   void SetUp() override {
     NcclRanksTest::SetUp();
-    if (!IsSkipped()) set_logical_devices("GPU", 2);
+    if (IsSkipped()) return;
+    std::vector<int> counts(list_physical_devices("GPU").size());
+    counts.at(0) = 2;
+    set_logical_devices_per_physical("GPU", counts);
   }
   void TearDown() override { reset_logical_devices(); }
 
@@ -52,6 +56,28 @@ TEST_F(NcclStrategyTest, OneGpuAndOtherOperationsDoNot) {
   EXPECT_FALSE(uses_nccl(MirroredStrategy({"GPU:0", "GPU:1"}, std::make_shared<ReductionToOneDevice>())));
 }
 
+TEST_F(NcclStrategyTest, OptionsOfTheStrategyChoose) {
+  const auto of = [](const CommunicationOptions& options) {
+    return MirroredStrategy({"GPU:0", "GPU:1"}, nullptr, options);
+  };
+  EXPECT_TRUE(uses_nccl(of({.implementation = "nccl"})));
+  for (const CommunicationOptions& options :
+       {CommunicationOptions{.implementation = "ring"}, CommunicationOptions{.deterministic = true}}) {
+    const MirroredStrategy strategy = of(options);
+    EXPECT_FALSE(uses_nccl(strategy));
+    EXPECT_STREQ(strategy.extended().cross_device_ops().name(), "ReductionToOneDevice");
+  }
+  EXPECT_THROW(MirroredStrategy({"CPU:0", "CPU:1"}, nullptr, {.implementation = "nccl"}), c10::ValueError);
+}
+
+TEST_F(NcclStrategyTest, MeansOfHalfDoNotOverflow) {
+  MirroredStrategy strategy({"GPU:0", "GPU:1"});
+  const auto means = strategy.run([] {
+    return get_replica_context().all_reduce("mean", at::full({3}, 40000.0, at::device(kCard).dtype(at::kHalf)));
+  });
+  for (const auto& mean : means) EXPECT_TRUE(mean.eq(40000).all().item<bool>());
+}
+
 TEST_F(NcclStrategyTest, TheGroupOfOneWorkerFollowsItsOptions) {
   const auto of = [](const CommunicationOptions& options) {
     return MultiWorkerMirroredStrategy(nullptr, options, {"GPU:0", "GPU:1"});
@@ -80,7 +106,7 @@ TEST_F(NcclStrategyTest, NcclAllReduceOutsideOfReplicas) {
 TEST_F(NcclStrategyTest, AFailedRunIsAnErrorAndTheNextOneWorks) {
   std::optional<MirroredStrategy> strategy;
   {
-    const Variables faults({{"NCCL_STANDIN_ERROR_AT", "2"}});
+    const Variables faults{{"NCCL_STANDIN_ERROR_AT", "2"}};
     strategy.emplace(std::vector<std::string>{"GPU:0", "GPU:1"});
     const auto step = [] {
       for (int i = 0; i < 20; ++i) {

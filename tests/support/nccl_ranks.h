@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <utility>
@@ -24,17 +25,17 @@ namespace lockstep::tests {
 /// Sets variables of the environment, and removes them at the end.
 class Variables {
  public:
-  explicit Variables(std::vector<std::pair<std::string, std::string>> values) : values_(std::move(values)) {
-    for (const auto& [name, value] : values_) ::setenv(name.c_str(), value.c_str(), 1);
+  Variables(std::initializer_list<std::pair<const char*, const char*>> values) : values_(values) {
+    for (const auto& [name, value] : values_) ::setenv(name, value, 1);
   }
   ~Variables() {
-    for (const auto& [name, value] : values_) ::unsetenv(name.c_str());
+    for (const auto& [name, value] : values_) ::unsetenv(name);
   }
   Variables(const Variables&) = delete;
   Variables& operator=(const Variables&) = delete;
 
  private:
-  std::vector<std::pair<std::string, std::string>> values_;
+  std::vector<std::pair<const char*, const char*>> values_;
 };
 
 /// Skips where there is no GPU, or no stand-in. The program has set LOCKSTEP_NCCL_STANDIN=1 when it started.

@@ -247,8 +247,9 @@ class WrongGroup final : public comm::GroupImpl {
 class WrongEngineImpl final : public detail::StrategyImpl {
  public:
   explicit WrongEngineImpl(int replicas)
-      : StrategyImpl(devices_for(replicas), nullptr, [](const comm::Group& group, const auto&) {
-          return comm::Group(std::make_shared<WrongGroup>(group));
+      : StrategyImpl(devices_for(replicas), nullptr, [](std::vector<comm::Group> groups, const auto&) {
+          for (comm::Group& group : groups) group = comm::Group(std::make_shared<WrongGroup>(group));
+          return groups;
         }) {}
   const char* type_name() const override { return "WrongEngine"; }
   bool distributes_values() const override { return true; }

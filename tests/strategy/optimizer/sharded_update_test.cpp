@@ -18,11 +18,11 @@ namespace optim = torch::optim;
 using Layout = std::vector<std::vector<UpdateChunk>>;
 using MakeGroups = std::function<std::unique_ptr<optim::Optimizer>(std::vector<at::Tensor>)>;
 
-const std::vector<std::vector<int64_t>> kShapes{{300, 7}, {5}, {70000}, {1}};
+const std::vector<std::vector<int64_t>> kShardedShapes{{300, 7}, {5}, {70000}, {1}};
 
 std::vector<at::Tensor> random_values(at::ScalarType dtype) {
   std::vector<at::Tensor> values;
-  for (const auto& shape : kShapes) values.push_back(at::randn(shape).to(dtype));
+  for (const auto& shape : kShardedShapes) values.push_back(at::randn(shape).to(dtype));
   return values;
 }
 
@@ -63,8 +63,8 @@ class ShardedReplicas {
   optim::Optimizer& front() { return *front_; }
   const std::vector<at::Tensor>& parameters(size_t replica) const { return parameters_[replica]; }
 
-  UpdateMethods methods{std::vector<UpdateMethod>(kShapes.size(), UpdateMethod::Sharded)};
-  ParameterRange segment{0, kShapes.size()};
+  UpdateMethods methods{std::vector<UpdateMethod>(kShardedShapes.size(), UpdateMethod::Sharded)};
+  ParameterRange segment{0, kShardedShapes.size()};
 
  private:
   std::unique_ptr<optim::Optimizer> front_;
@@ -75,15 +75,15 @@ class ShardedReplicas {
 
 Layout planned(int num_owners, int64_t element_bytes = 4) {
   std::vector<int64_t> sizes;
-  for (const auto& shape : kShapes) sizes.push_back(c10::multiply_integers(shape));
+  for (const auto& shape : kShardedShapes) sizes.push_back(c10::multiply_integers(shape));
   return plan_chunks(sizes, std::vector<int64_t>(sizes.size(), element_bytes), num_owners);
 }
 
 /// All by one owner, in chunks of `largest` elements, while `num_owners - 1` own nothing.
 Layout by_the_last(int num_owners, int64_t largest) {
   Layout layout(num_owners);
-  for (size_t p = 0; p < kShapes.size(); ++p) {
-    const int64_t size = c10::multiply_integers(kShapes[p]);
+  for (size_t p = 0; p < kShardedShapes.size(); ++p) {
+    const int64_t size = c10::multiply_integers(kShardedShapes[p]);
     for (int64_t begin = 0; begin < size; begin += largest) {
       layout.back().push_back({p, begin, std::min(begin + largest, size)});
     }

@@ -49,8 +49,8 @@ struct Step {
   bool is_message() const { return kind == Kind::Send || kind == Kind::Receive; }
 };
 
-/// Faults, from the environment at the time when a communicator is made. The n-th call of a rank (from 1) is an error, or
-/// hangs, or is late; on rank NCCL_STANDIN_RANK alone, where that is set.
+/// Faults, from the environment at the time when a communicator is made. The n-th call of a rank (from 1) is an error,
+/// or hangs, or is late; on rank NCCL_STANDIN_RANK alone, where that is set.
 struct Faults {
   Faults();
   int rank = -1;

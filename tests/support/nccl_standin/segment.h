@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-
 #include <sys/types.h>
 
 namespace nccl_standin {
