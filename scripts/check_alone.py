@@ -28,6 +28,8 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 ENGINES = "lockstep/comm/engines/"
+# Built where their vendor's library is there.
+VENDORS = re.compile(r"lockstep/comm/engines/(gloo|mpi|nccl)/")
 # Headers that are precompiled together, the most expensive first: a file is compiled with the first that it includes all of.
 BASES = [
     ("torch/nn/module.h",),
@@ -67,13 +69,13 @@ def library_command(build):
     raise SystemExit(f"[check_alone] the build must be configured: build={build}; run `cmake --preset release`")
 
 
-def engine_command(build, folder, fallback):
-    """Returns the words for the sources of an engine, which know its vendor's headers."""
+def engine_command(build, folder):
+    """Returns the words for the sources of an engine, which know its vendor's headers; None where it is not built."""
     for entry in json.loads((build / "compile_commands.json").read_text()):
         words = shlex.split(entry["command"])
         if entry["file"].startswith(str(ROOT / folder)) and "CMakeFiles/lockstep.dir/" not in entry["command"]:
             return words[: words.index("-o")]
-    return fallback
+    return None
 
 
 def plain(words):
@@ -213,16 +215,22 @@ def main():
     commands = dict.fromkeys(headers, library)
     for header in headers:
         if header.startswith(ENGINES):
-            commands[header] = plain(engine_command(build, "/".join(header.split("/")[:4]), library))
+            command = engine_command(build, "/".join(header.split("/")[:4]))
+            if command:
+                commands[header] = plain(command)
+            elif VENDORS.match(header):
+                del commands[header]  # this build has not its vendor's headers
     # Engines, and kernels for one kind of processor, have flags of their own.
-    optional = re.compile(r"/crc32c_(x86_64|arm64)|^lockstep/comm/engines/(gloo|mpi|nccl)/|_(x86_64|aarch64|arm64)\.cpp$")
+    optional = re.compile(r"/crc32c_(x86_64|arm64)|^" + VENDORS.pattern + r"|_(x86_64|aarch64|arm64)\.cpp$")
     built = built_sources(build)
     sources = [f for f in files if f.endswith(".cpp") and f in built and not optional.search(f)]
-    commands.update(dict.fromkeys(sample_of(sources, options.sources), library))
+    sample = sample_of(sources, options.sources)
+    num_headers = len(commands)
+    commands.update(dict.fromkeys(sample, library))
     problems += compile_all(commands, library, build, stamps)
     public = sum(files.get(h, False) for h in headers)
     print("\n".join(problems) + ("\n" if problems else "") +
-          f"alone: {len(headers)} headers ({public} public), {len(commands) - len(headers)} sources, {len(problems)} problems")
+          f"alone: {num_headers} headers ({public} public), {len(sample)} sources, {len(problems)} problems")
     return 1 if problems else 0
 
 
