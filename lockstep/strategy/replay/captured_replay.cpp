@@ -284,8 +284,8 @@ void CapturedReplay::begin_capture(const StepArguments& arguments) {
   if (last_stream_) order(*last_stream_, stream);
   order(current_stream(device_), stream);
   last_stream_ = stream;  // `launch` orders the caller's stream after it
-  capture_ = std::make_unique<Capture>(strategy_, device_, pool_, stream);
   if (!step.graph) free_cached_memory(device_);
+  capture_ = std::make_unique<Capture>(strategy_, device_, pool_, stream);
   capture_->is_check = step.graph != nullptr;
   for (const at::Generator& generator : generators_) capture_->graph->add_generator(generator);
   strategy_.record_next_run({capture_->graph.get(), generators_});
@@ -361,6 +361,7 @@ std::string CapturedReplay::why_not_recorded(bool has_graph) const {
   if (num_seedings() != capture_->seedings) return "it calls torch::manual_seed";
   const bool draws_here = !at::equal(host_numbers(), capture_->host_numbers);
   if (draws_here) return "it draws random numbers on the host; make them on the GPU";
+  if (std::string why = strategy_.why_not_captured(); !why.empty()) return why;
   if (std::string why = why_not_of_gradients(); !why.empty()) return why;
   return capture_->graph->why_not();
 }
@@ -379,6 +380,10 @@ bool CapturedReplay::end_run(Tensors& results) {
 bool CapturedReplay::finish_capture(Tensors& results) {
   std::string why = refusal_.empty() ? why_not_recorded(/*has_graph=*/false) : refusal_;
   std::unique_ptr<Step> recorded = why.empty() ? recorded_step(results, why) : nullptr;
+  if (recorded && overlap(*recorded, call_arguments_)) {
+    why = "its arguments share memory, and it writes to one of them";
+    recorded.reset();
+  }
   run_arguments_.clear();
   if (recorded) {
     const bool differs = capture_->is_check && recorded->calls != current_->calls;
