@@ -131,7 +131,7 @@ int64_t detail::convert_sync_batch_norm(lockstep::detail::ModuleReplicas& replic
     if (lockstep::detail::BatchNormOverride::is_marked(buffer)) replicas.set_buffer_rule(name, BufferRule::First);
   }
   auto model = std::make_shared<ConvertedModel>(replicas.all());
-  replicas.strategy()->add_run_observer(model);
+  replicas.strategy()->observers().add(model);
   keep(std::move(model));
   return converted;
 }

@@ -145,85 +145,12 @@ std::vector<std::string> StrategyImpl::device_names() const {
   return names;
 }
 
-void StrategyImpl::add_run_observer(std::weak_ptr<RunObserver> observer) {
-  const std::lock_guard<std::mutex> lock(observers_mutex_);
-  std::erase_if(observers_, [](const std::weak_ptr<RunObserver>& other) { return other.expired(); });
-  observers_.push_back(std::move(observer));
-}
-
-StrategyImpl::Observers StrategyImpl::observers() {
-  const std::lock_guard<std::mutex> lock(observers_mutex_);
-  Observers alive;
-  for (const auto& weak : observers_) {
-    if (auto observer = weak.lock()) alive.push_back(std::move(observer));
-  }
-  return alive;
-}
-
-StrategyImpl::Observers StrategyImpl::notify_before_run() {
-  outside_changes_ = 0;
-  uint64_t position = 0;
-  auto called = observers();
-  for (const auto& observer : called) {
-    ++position;
-    if (const uint64_t changes = observer->before_run(); changes != 0) outside_changes_ ^= changes * (2 * position + 1);
-  }
-  return called;
-}
-
-// All observers are called, also when one of them throws.
-void StrategyImpl::observe_run_end() {
-  std::exception_ptr error;
-  for (const auto& observer : observers()) {
-    try {
-      observer->after_run();
-    } catch (...) {
-      if (!error) error = std::current_exception();
-    }
-  }
-  if (error) std::rethrow_exception(error);
-}
-
-size_t StrategyImpl::observe_run() {
-  size_t fingerprint = 0;
-  for (const auto& observer : notify_before_run()) fingerprint = fingerprint * 1000003 + observer->fingerprint();
-  return fingerprint;
-}
-
-std::string StrategyImpl::why_not_captured() {
-  for (const auto& observer : observers()) {
-    if (std::string why = observer->why_not_captured(); !why.empty()) return why;
-  }
-  return "";
-}
-
-std::vector<at::Tensor> StrategyImpl::parameters_of_observers() {
-  std::vector<at::Tensor> parameters;
-  for (const auto& observer : observers()) observer->list_parameters(parameters);
-  return parameters;
-}
-
-void StrategyImpl::begin_recorded_run() {
-  for (const auto& observer : observers()) observer->begin_recorded_run();
-}
-
-void StrategyImpl::forget_recorded_run() {
-  for (const auto& observer : observers()) observer->forget_recorded_run();
-}
-
-std::vector<double> StrategyImpl::numbers_of_observers() {
-  std::vector<double> numbers;
-  for (const auto& observer : observers()) observer->add_numbers(numbers);
-  return numbers;
-}
-
 void StrategyImpl::check_replicas() {
-  if (num_replicas_in_sync() == 1) return;
-  for (const auto& observer : observers()) observer->check_replicas();
+  if (num_replicas_in_sync() > 1) observers_.check_replicas();
 }
 
 void StrategyImpl::check_replicas_after_replay() {
-  for (const auto& observer : observers()) observer->count_replay();
+  observers_.count_replay();
   check_replicas();
 }
 
@@ -274,7 +201,7 @@ void StrategyImpl::run_team(Team& team, int depth, c10::function_ref<void(int)> 
     const comm::RunActivity counted;
     start_team(team, depth, body);
   }
-  observe_run_end();
+  observers_.after_run();
   if (!is_traced()) check_replicas();
 }
 
@@ -305,14 +232,14 @@ void StrategyImpl::start_replicas(Team& team, int depth, c10::function_ref<void(
   uint64_t run = 0;
   const EndOfRun end(team.watched.get());
   bool begins_gradients = false;
-  Observers watching;
+  RunObservers::List watching;
   team.threads.run(
       [&](int replica) {
         ReplicaDeviceScope device(devices_[replica].name);
         ContextGuard context({this, replica, depth, run});
         const Placement placed(placement() ? std::optional(devices_[replica].torch_device) : std::nullopt);
         const comm::SharedAllocation allocation(workers_ && workers_->shares_memory());
-        const comm::OutsideChangesScope changes(outside_changes_);
+        const comm::OutsideChangesScope changes(observers_.outside_changes());
         const TableLookups lookups(devices_[replica].torch_device.is_cpu());
         const ReplicaMode batch_norms(BatchNormOverride::is_used());
         const ContextCarrier carrier(runs_backward_elsewhere(*this), &devices_[replica].name);
@@ -323,7 +250,7 @@ void StrategyImpl::start_replicas(Team& team, int depth, c10::function_ref<void(
         for (const auto& observer : watching) observer->end_replica(replica);
       },
       [&] {
-        if (depth == 0) watching = notify_before_run();
+        if (depth == 0) watching = observers_.before_run();
         if (num_replicas_in_sync() == 1 && parameter_device() == nullptr) watching.clear();
         team.rendezvous->reset();
         for (const comm::Group& group : team.groups) group.impl()->begin_run();

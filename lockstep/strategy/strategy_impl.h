@@ -23,6 +23,7 @@
 #include "lockstep/device/replica_threads.h"
 #include "lockstep/strategy/local_gradient_groups.h"
 #include "lockstep/strategy/replay/step_replay.h"
+#include "lockstep/strategy/run_observers.h"
 
 namespace lockstep {
 
@@ -43,38 +44,6 @@ namespace detail {
 class CapturedGraph;
 class ParameterWrites;
 class Workers;
-
-/// Internal: acts on the calling thread before the replicas of a run start, and after they have ended. A module that
-/// was changed in between is one. Runs inside merge functions are part of the run around them.
-class RunObserver {
- public:
-  virtual ~RunObserver() = default;
-  /// Returns a hash of all that a program has changed outside of runs, which must be equal on all workers; 0 for
-  /// nothing.
-  virtual uint64_t before_run() = 0;
-  /// Called where no replica has failed.
-  virtual void after_run() {}
-  /// On the thread of each replica of a strategy with several, around its function: before it is called, and after it
-  /// has returned. All replicas of all workers call `end_replica`, so it may make collectives.
-  virtual void begin_replica(int /*replica*/) {}
-  virtual void end_replica(int /*replica*/) {}
-  /// Compares what replicas hold, after a run and after a replayed step, when all values are there.
-  virtual void check_replicas() {}
-  /// A step was replayed: replicas did what they did in the run before.
-  virtual void count_replay() {}
-  /// A number that changes when a traced step must be traced again.
-  virtual size_t fingerprint() const { return 0; }
-  /// Adds the numbers that a traced step depends on and that may change at every step, such as learning rates.
-  virtual void add_numbers(std::vector<double>& /*numbers*/) const {}
-  /// Why a step like the last one must not be captured in a CUDA graph; empty if it may.
-  virtual std::string why_not_captured() const { return ""; }
-  /// Adds the parameters of all replicas that may have gradients.
-  virtual void list_parameters(std::vector<at::Tensor>& /*parameters*/) const {}
-  /// The next run is recorded. Where it cannot be used, `forget_recorded_run` follows, when gradients are those of now
-  /// again: none of it was computed.
-  virtual void begin_recorded_run() {}
-  virtual void forget_recorded_run() {}
-};
 
 /// Internal: the state of a strategy, and the part in which strategies differ. `Strategy` checks arguments and
 /// contexts.
@@ -196,23 +165,12 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   void record_next_run(RecordedRun recorded) { recorded_run_ = std::move(recorded); }
   /// Whether replicas are inside a run that is recorded: values must not be read on the host.
   bool is_recording() const { return is_recording_.load(std::memory_order_relaxed); }
-  /// Why runs must not be recorded, as one of the observers says; empty where they may.
-  std::string why_not_captured();
-  std::vector<at::Tensor> parameters_of_observers();
-  void begin_recorded_run();
-  void forget_recorded_run();
   /// The calling thread's turn to run, to record or to replay. A run takes it by itself.
   std::unique_lock<std::recursive_mutex> run_turn() { return std::unique_lock<std::recursive_mutex>(run_mutex_); }
 
-  /// Calls the observer at every run, as long as it lives.
-  void add_run_observer(std::weak_ptr<RunObserver> observer);
-  /// Calls all observers, as a run does, and returns the fingerprint of all: for a replayed step.
-  size_t observe_run();
-  /// The numbers of all observers.
-  std::vector<double> numbers_of_observers();
-  /// Calls all observers after a run, or after a replayed step.
-  void observe_run_end();
-  /// Lets all observers compare what replicas hold.
+  /// Those that are called around each run.
+  RunObservers& observers() { return observers_; }
+  /// Lets all observers compare what replicas hold, where there are several.
   void check_replicas();
   /// The same after a replayed step, which is counted first.
   void check_replicas_after_replay();
@@ -257,11 +215,6 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
 
   Team& team_at(int depth) const;
   Team& current_team() const;
-  using Observers = std::vector<std::shared_ptr<RunObserver>>;
-  Observers observers();
-  /// Returns the observers that it has called.
-  Observers notify_before_run();
-
   void run_team(Team& team, int depth, c10::function_ref<void(int)> body);
   void start_team(Team& team, int depth, c10::function_ref<void(int)> body);
   void record_team(Team& team, const RecordedRun& recorded, c10::function_ref<void(int)> body);
@@ -289,10 +242,7 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   std::unique_ptr<ParameterWrites> parameter_writes_;
   /// Whether replicas have ended the last run of `gradient_groups_`.
   std::atomic<bool> gradients_left_{false};
-  std::mutex observers_mutex_;
-  std::vector<std::weak_ptr<RunObserver>> observers_;
-  /// A hash of what observers report. Collectives of workers with different ones do not match.
-  uint64_t outside_changes_ = 0;
+  RunObservers observers_;
 };
 
 /// Throws a ContextError where the calling thread belongs to no replica while replicas are inside a run, of `strategy`

@@ -237,6 +237,21 @@ TEST_F(CapturedStepTest, RandomNumbersOfTheHostAreRefused) {
   EXPECT_THAT(step.why_not(), HasSubstr("random numbers on the host"));
 }
 
+TEST_F(CapturedStepTest, AResultThatHasAGraphFromThenOnKeepsIt) {
+  const auto strategy = kOneDevice();
+  const auto weight = torch::ones({2}, torch::kCUDA).requires_grad_();
+  int calls = 0;
+  auto step = strategy.pure([&](const torch::Tensor& x) {
+    const auto sum = (x * weight).sum();
+    return ++calls > 2 ? sum : sum.detach();
+  });
+  torch::Tensor last;
+  for (int i = 0; i < 4; ++i) last = step(torch::ones({2}, torch::kCUDA));
+  EXPECT_TRUE(last.requires_grad());
+  EXPECT_FALSE(step.is_replayed());
+  EXPECT_THAT(step.why_not(), HasSubstr("graph for gradients"));
+}
+
 TEST_F(CapturedStepTest, ErrorsOfTheFunctionAreItsOwn) {
   const auto strategy = kOneDevice();
   int calls = 0;

@@ -50,7 +50,7 @@ StepScale LossScale::begin_step(StrategyImpl& strategy, int replica) {
   if (!is_bound_) {
     is_bound_ = true;
     strategy_ = strategy.weak_from_this();
-    strategy.add_run_observer(shared_from_this());
+    strategy.observers().add(shared_from_this());
     on_devices_ = are_cuda(strategy);
   }
   LOCKSTEP_CHECK_VALUE(strategy_.lock().get() == &strategy,

@@ -225,7 +225,7 @@ ModuleReplicas::ModuleReplicas(const Factory& factory) : state_(std::make_shared
   if (strategy.num_replicas_in_sync() > 1 && !is_central) {
     state_->writes = std::make_unique<ModuleWrites>(strategy, state_->modules, state_->number);
   }
-  strategy.add_run_observer(state_);
+  strategy.observers().add(state_);
 }
 
 ModuleReplicas::~ModuleReplicas() = default;

@@ -288,7 +288,7 @@ void OptimizerCoreState::update(OptimizerReplica& replica, const at::Tensor& fou
 }
 
 OptimizerCore::OptimizerCore(Setup setup) : state_(std::make_shared<OptimizerCoreState>(setup)) {
-  state_->strategy->add_run_observer(state_);
+  state_->strategy->observers().add(state_);
 }
 
 OptimizerCore::~OptimizerCore() = default;

@@ -2,18 +2,18 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_set>
 #include <vector>
 
 #include <ATen/core/Generator.h>
-#include <c10/core/Storage.h>
+#include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 
 #include "lockstep/device/captured_graph.h"
-#include "lockstep/strategy/replay/capture_watch.h"
+#include "lockstep/strategy/replay/captured_step.h"
+#include "lockstep/strategy/replay/run_recording.h"
 #include "lockstep/strategy/replay/step_replay.h"
 #include "lockstep/strategy/replay/used_graphs.h"
 #include "lockstep/xla/engine/replay.h"
@@ -48,48 +48,24 @@ class CapturedReplay final : public StepReplay {
  private:
   /// The step for one combination.
   struct Step {
-    /// What the graph reads in the place of the arguments, and the results that it writes.
-    Tensors inputs;
-    Tensors outputs;
-    /// The arguments that the function writes to.
-    std::vector<std::vector<char>> written;
-    bool writes_arguments = false;
-    /// Memory of tensors that the function knows from elsewhere.
-    std::vector<c10::Storage> used_memory;
-    std::unique_ptr<CapturedGraph> graph;
+    /// Null until it has been recorded.
+    std::unique_ptr<CapturedStep> captured;
     std::shared_ptr<const void> structure;
     uint64_t last_call = 0;
     int64_t num_runs = 0;
     int64_t num_replays = 0;
-    /// What the function called when it was recorded (CaptureWatch::calls).
-    uint64_t calls = 0;
-    /// Updates that one call makes on each replica.
-    int64_t num_updates = 0;
     /// Why a run like the last one must not be recorded.
     std::string why_not;
   };
-  /// A run that is recorded.
-  struct Capture;
 
   std::string key_of(const StepArguments& arguments) const;
   Step& find(const StepArguments& arguments);
-  void drop_oldest();
-  Tensors new_inputs(const Tensors& arguments) const;
-  void begin_capture(const StepArguments& arguments);
-  std::string why_recording_failed() const;
-  std::string why_not_of_gradients() const;
+  void begin_recording(const Tensors& arguments);
+  /// Nothing of the run was computed.
   void drop_recording();
-  std::unique_ptr<Step> recorded_step(const Tensors& results, std::string& why_not);
-  std::string why_not_recorded(bool has_graph) const;
-  bool finish_capture(Tensors& results);
-  void note_written(Step& step) const;
-  void finish_graph(Step& step) const;
-  /// Whether arguments share memory, one of which the function may write to.
-  static bool overlap(const Step& step, const Tensors& arguments);
+  bool finish_recording(Tensors& results, bool has_graph);
   void launch(Step& step, const Tensors& arguments, Tensors& results);
-  void copy_the_others(const Step& step, const Tensors& arguments, Tensors& results) const;
   void seed_generators(const Step& step);
-  Tensors on_devices(const Tensors& tensors) const;
   bool detach_used(Tensors& results) const;
 
   StrategyImpl& strategy_;
@@ -104,14 +80,13 @@ class CapturedReplay final : public StepReplay {
   std::string refusal_;
   bool is_nested_ = false;
   xla::ReplayChecks checks_;
-  /// The tensors that the present run is called with, and, while it is recorded, those of the call.
+  /// The tensors that the present run is called with, where it is not recorded.
   Tensors run_arguments_;
-  Tensors call_arguments_;
   /// One for each replica, where there are several.
   std::vector<at::Generator> generators_;
   std::optional<c10::Stream> last_stream_;
-  int64_t updates_before_ = 0;
-  std::unique_ptr<Capture> capture_;
+  /// The present run, where it is recorded.
+  std::unique_ptr<RunRecording> recording_;
   std::optional<UsedGraphs> used_graphs_;
 };
 

@@ -13,6 +13,8 @@
 #include "lockstep/base/trace/trace_thread.h"
 #include "lockstep/comm/diagnostics/activity.h"
 #include "lockstep/device/random.h"
+#include "lockstep/strategy/replay/drop_oldest.h"
+#include "lockstep/strategy/replay/on_devices.h"
 #include "lockstep/strategy/replay/replay_checks.h"
 #include "lockstep/xla/precision.h"
 #include "lockstep/xla/tensor/lazy_storage.h"
@@ -105,21 +107,12 @@ TPUReplay::TPUReplay(StrategyImpl& strategy, const xla::ReplicaDevices& devices)
 
 void TPUReplay::check_every(int64_t calls) { checks_ = replay_checks_every(calls); }
 
-StepReplay::Tensors TPUReplay::placed(const Tensors& tensors) {
-  Tensors placed = tensors;
-  for (size_t replica = 0; replica < placed.size(); ++replica) {
-    const c10::Device device = strategy_.devices()[replica].torch_device;
-    for (at::Tensor& tensor : placed[replica]) {
-      if (tensor.defined() && tensor.device() != device) tensor = tensor.to(device);
-    }
-  }
-  return placed;
-}
+StepReplay::Tensors TPUReplay::placed(const Tensors& tensors) { return on_devices(strategy_, tensors); }
 
 /// Everything that selects a step: what a trace depends on and a program has no argument for.
 std::string TPUReplay::key_of(const StepArguments& arguments) {
   std::string key = arguments.others;
-  append(key, strategy_.observe_run());
+  append(key, strategy_.observers().before_replay());
   append(key, at::GradMode::is_enabled());
   append(key, c10::InferenceMode::is_enabled());
   append(key, at::get_default_dtype().id());
@@ -153,21 +146,17 @@ TPUReplay::Step& TPUReplay::find(const StepArguments& arguments) {
   if (!step) step = std::make_unique<Step>(devices_);
   step->last_call = num_calls_;
   Step& found = *step;
-  if (steps_.size() > kMostSteps) drop_oldest();
+  if (steps_.size() > kMostSteps) forget_oldest();
   numbers_ = arguments.numbers;
   num_given_.clear();
   for (const auto& of_replica : numbers_) num_given_.push_back(of_replica.size());
-  const std::vector<double> of_optimizers = strategy_.numbers_of_observers();
+  const std::vector<double> of_optimizers = strategy_.observers().numbers();
   for (auto& of_replica : numbers_) of_replica.insert(of_replica.end(), of_optimizers.begin(), of_optimizers.end());
   return found;
 }
 
-void TPUReplay::drop_oldest() {
-  const auto oldest = std::min_element(steps_.begin(), steps_.end(), [](const auto& a, const auto& b) {
-    return a.second->last_call < b.second->last_call;
-  });
-  if (oldest->second.get() == current_) current_ = nullptr;
-  steps_.erase(oldest);
+void TPUReplay::forget_oldest() {
+  if (drop_oldest(steps_).get() == current_) current_ = nullptr;
   if (std::exchange(has_dropped_, true)) return;
   LOCKSTEP_LOG(Warn) << "a pure step has been called with more than " << kMostSteps
                      << " combinations of sizes, modes and flags: those that were not used for longest are forgotten";
@@ -184,7 +173,7 @@ bool TPUReplay::replay(const StepArguments& arguments, Tensors& results) {
   if (!current_->replay.replay(arguments.tensors, numbers_, checks_, draw, results)) return false;
   trace::count_replayed_steps(strategy_.num_local_replicas(), current_->num_updates);
   comm::note_replayed_run();
-  strategy_.observe_run_end();
+  strategy_.observers().after_run();
   strategy_.check_replicas_after_replay();
   return true;
 }

@@ -67,7 +67,7 @@ class TPUReplay final : public StepReplay {
 
   std::string key_of(const StepArguments& arguments);
   Step& find(const StepArguments& arguments);
-  void drop_oldest();
+  void forget_oldest();
 
   StrategyImpl& strategy_;
   const xla::ReplicaDevices& devices_;

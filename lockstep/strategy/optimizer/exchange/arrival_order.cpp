@@ -2,9 +2,7 @@
 
 #include <mutex>
 
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
+#include "lockstep/strategy/optimizer/exchange/gradient_hooks.h"
 
 namespace lockstep::detail {
 
@@ -12,43 +10,25 @@ struct ArrivalOrder::State {
   std::mutex mutex;
   std::vector<size_t> order;
   std::vector<char> is_known;
-  /// A parameter has only a weak reference to its own.
-  std::vector<decltype(torch::autograd::impl::grad_accumulator(at::Tensor()))> accumulators;
-};
+  GradientHooks hooks;
 
-namespace {
-
-/// Called by LibTorch after a parameter's gradient has been written.
-class ArrivalHook final : public torch::autograd::FunctionPostHook {
- public:
-  ArrivalHook(std::weak_ptr<ArrivalOrder::State> state, size_t parameter)
-      : state_(std::move(state)), parameter_(parameter) {}
-
-  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
-                                            const torch::autograd::variable_list& /*inputs*/) override {
-    if (const auto state = state_.lock()) {
-      const std::lock_guard lock(state->mutex);
-      if (state->is_known[parameter_] == 0) state->order.push_back(parameter_);
-      state->is_known[parameter_] = 1;
-    }
-    return outputs;
+  void note(size_t parameter) {
+    const std::lock_guard lock(mutex);
+    if (is_known[parameter] == 0) order.push_back(parameter);
+    is_known[parameter] = 1;
   }
-
- private:
-  std::weak_ptr<ArrivalOrder::State> state_;
-  size_t parameter_;
 };
-
-}  // namespace
 
 ArrivalOrder::ArrivalOrder(const std::vector<at::Tensor>& parameters) : state_(std::make_shared<State>()) {
   state_->is_known.assign(parameters.size(), 0);
-  for (size_t p = 0; p < parameters.size(); ++p) {
-    if (!parameters[p].requires_grad() || !parameters[p].is_leaf()) continue;
-    auto accumulator = torch::autograd::impl::grad_accumulator(parameters[p]);
-    accumulator->add_post_hook(std::make_unique<ArrivalHook>(state_, p));
-    state_->accumulators.push_back(std::move(accumulator));
+  std::vector<char> taken;
+  for (const at::Tensor& parameter : parameters) {
+    taken.push_back(parameter.requires_grad() && parameter.is_leaf() ? 1 : 0);
   }
+  const auto written = [state = state_.get()](size_t parameter, const std::vector<at::Tensor>& /*received*/) {
+    state->note(parameter);
+  };
+  state_->hooks = GradientHooks(parameters, taken, state_, written);
 }
 
 std::vector<size_t> ArrivalOrder::get() const {

@@ -13,14 +13,12 @@
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/thread_name.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/trace/trace_thread.h"
 #include "lockstep/comm/collective_call.h"
 #include "lockstep/strategy/optimizer/exchange/gradient_gate.h"
+#include "lockstep/strategy/optimizer/exchange/gradient_hooks.h"
 #include "lockstep/strategy/optimizer/exchange/replica_gradients.h"
 
 namespace lockstep::detail {
@@ -46,8 +44,7 @@ struct GradientBuckets::State {
   std::vector<size_t> bucket_of;
   std::vector<char> filled_by_backward;
   std::vector<size_t> filled_with_zeros;
-  /// What LibTorch calls when it has written a gradient. A parameter has only a weak reference to its own.
-  std::vector<decltype(torch::autograd::impl::grad_accumulator(at::Tensor()))> accumulators;
+  GradientHooks hooks;
   bool begun = false;
   size_t next = 0;
   /// Where the user started this backward pass, and for which optimizer.
@@ -94,26 +91,8 @@ struct GradientBuckets::State {
 
 namespace {
 
-using Variables = torch::autograd::variable_list;
-
 /// Large enough that bandwidth, not latency, decides; small enough that the first bucket is sent early.
 constexpr int64_t kBytesPerBucket = 4 << 20;
-
-/// Called by LibTorch after a parameter's gradient has been written.
-class GradientHook final : public torch::autograd::FunctionPostHook {
- public:
-  GradientHook(std::weak_ptr<GradientBuckets::State> state, size_t parameter)
-      : state_(std::move(state)), parameter_(parameter) {}
-
-  Variables operator()(const Variables& outputs, const Variables& inputs) override {
-    if (const auto state = state_.lock()) state->gradient_is_ready(parameter_, inputs);
-    return outputs;
-  }
-
- private:
-  std::weak_ptr<GradientBuckets::State> state_;
-  size_t parameter_;
-};
 
 }  // namespace
 
@@ -334,12 +313,10 @@ GradientBuckets::GradientBuckets(std::vector<at::Tensor> parameters, const std::
                                  BucketOptions options, Send send)
     : state_(std::make_shared<State>(std::move(parameters), std::move(options), std::move(send))) {
   state_->fill_buckets(taken);
-  for (size_t p = 0; p < state_->parameters.size(); ++p) {
-    if (!holds(p)) continue;
-    auto accumulator = torch::autograd::impl::grad_accumulator(state_->parameters[p]);
-    accumulator->add_post_hook(std::make_unique<GradientHook>(state_, p));
-    state_->accumulators.push_back(std::move(accumulator));
-  }
+  const auto written = [state = state_.get()](size_t parameter, const std::vector<at::Tensor>& received) {
+    state->gradient_is_ready(parameter, received);
+  };
+  state_->hooks = GradientHooks(state_->parameters, taken, state_, written);
   state_->thread = std::thread([state = state_.get()] { state->serve_on_device(); });
 }
 

@@ -7,9 +7,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
 #include "lockstep/base/error.h"
@@ -49,21 +46,6 @@ at::Tensor with_strides_of(const at::Tensor& parameter, const at::Tensor& values
   }
   if (!differs) return values.as_strided(parameter.sizes(), parameter.strides());
   return at::empty_strided(parameter.sizes(), parameter.strides(), values.options()).copy_(values);
-}
-
-std::unique_ptr<optim::OptimizerParamState> new_state(UpdateRule rule) {
-  switch (rule) {
-    case UpdateRule::Sgd:
-      return std::make_unique<optim::SGDParamState>();
-    case UpdateRule::Adam:
-      return std::make_unique<optim::AdamParamState>();
-    case UpdateRule::AdamW:
-      return std::make_unique<optim::AdamWParamState>();
-    case UpdateRule::Rmsprop:
-      return std::make_unique<optim::RMSpropParamState>();
-    default:
-      return nullptr;  // Adagrad makes its state before the first step
-  }
 }
 
 }  // namespace
@@ -136,7 +118,7 @@ StateFields FusedUpdate::Impl::fields_of(optim::Optimizer& optimizer, size_t gro
   if (rule_ == UpdateRule::Sgd && static_cast<const optim::SGDOptions&>(options).momentum() == 0) return {};
   optim::OptimizerParamState* state = find_optimizer_state(optimizer, parameter);
   if (state == nullptr) {
-    set_optimizer_state(optimizer, parameter, new_state(rule_));
+    set_optimizer_state(optimizer, parameter, empty_state(rule_));
     state = find_optimizer_state(optimizer, parameter);
   }
   const StateFields fields = state_fields(rule_, *state, options);

@@ -36,24 +36,6 @@ StateFields sgd_fields(optim::SGDParamState& state, const optim::SGDOptions& opt
   return {{options.momentum() != 0 ? &state.momentum_buffer() : nullptr}, nullptr};
 }
 
-std::unique_ptr<optim::OptimizerParamState> empty_state(UpdateRule rule) {
-  switch (rule) {
-    case UpdateRule::Sgd:
-      return std::make_unique<optim::SGDParamState>();
-    case UpdateRule::Adam:
-      return std::make_unique<optim::AdamParamState>();
-    case UpdateRule::AdamW:
-      return std::make_unique<optim::AdamWParamState>();
-    case UpdateRule::Adagrad:
-      return std::make_unique<optim::AdagradParamState>();
-    case UpdateRule::Rmsprop:
-      return std::make_unique<optim::RMSpropParamState>();
-    case UpdateRule::Unknown:
-      break;
-  }
-  LOCKSTEP_ASSERT(false, "optimizer of unknown state");
-}
-
 }  // namespace
 
 at::Tensor lazy_zeros(at::IntArrayRef sizes, at::ScalarType dtype) {
@@ -95,6 +77,24 @@ StateFields state_fields(UpdateRule rule, optim::OptimizerParamState& state, con
     case UpdateRule::Rmsprop:
       return rmsprop_fields(static_cast<optim::RMSpropParamState&>(state),
                             static_cast<const optim::RMSpropOptions&>(options));
+    case UpdateRule::Unknown:
+      break;
+  }
+  LOCKSTEP_ASSERT(false, "optimizer of unknown state");
+}
+
+std::unique_ptr<optim::OptimizerParamState> empty_state(UpdateRule rule) {
+  switch (rule) {
+    case UpdateRule::Sgd:
+      return std::make_unique<optim::SGDParamState>();
+    case UpdateRule::Adam:
+      return std::make_unique<optim::AdamParamState>();
+    case UpdateRule::AdamW:
+      return std::make_unique<optim::AdamWParamState>();
+    case UpdateRule::Adagrad:
+      return std::make_unique<optim::AdagradParamState>();
+    case UpdateRule::Rmsprop:
+      return std::make_unique<optim::RMSpropParamState>();
     case UpdateRule::Unknown:
       break;
   }

@@ -19,6 +19,9 @@ at::Tensor lazy_zeros(at::IntArrayRef sizes, at::ScalarType dtype);
 enum class UpdateRule { Sgd, Adam, AdamW, Adagrad, Rmsprop, Unknown };
 UpdateRule update_rule(const torch::optim::Optimizer& optimizer);
 
+/// Returns the state of one parameter before its first step, without tensors.
+std::unique_ptr<torch::optim::OptimizerParamState> empty_state(UpdateRule rule);
+
 /// The tensors of an optimizer's state for one parameter. Those that the options do not use are null.
 struct StateFields {
   static constexpr int kMax = 3;
