@@ -26,8 +26,9 @@ namespace {
 
 thread_local std::optional<ReplicaFailure> failure_of_last_run;
 
-/// Runs the whole backward pass on the thread that started it, where LibTorch supports it: LibTorch's own thread for a
-/// GPU would serve all replicas on that GPU, and deadlock in the first collective of a gradient.
+/// Runs the whole backward pass on the thread that started it, where LibTorch supports it. LibTorch's own thread for a
+/// GPU would serve all replicas on that GPU, and deadlock in the first collective of a gradient. For one replica it is
+/// faster: the pass is not handed to another thread and back.
 template <class State>
 void keep_backward_on_this_thread(State& state) {
   if constexpr (requires { state.set_multithreading_enabled(false); }) state.set_multithreading_enabled(false);
@@ -112,6 +113,7 @@ struct ReplicaThreads::State {
       streams.emplace_back(device, devices.size() == 1);
       num_cpu_replicas += device.is_cpu() ? 1 : 0;
       any_stream = any_stream || !device.is_cpu();
+      keeps_backward = keeps_backward || several || device.is_cuda();
     }
     share = lockstep::threads_per_replica(num_cpu_replicas, local_workers);
     patience.resize(devices.size());
@@ -126,6 +128,7 @@ struct ReplicaThreads::State {
   int num_cpu_replicas = 0;
   int share = 1;
   bool any_stream = false;
+  bool keeps_backward = false;
   RunSeed seed;
   /// Those that replicas use on their GPUs in place of their own; may be empty.
   std::vector<at::Generator> generators;
@@ -191,7 +194,7 @@ struct ReplicaThreads::State {
       ReplicaStream::Scope stream(streams[replica]);
       const AutocastCacheGuard autocast;
       ThreadShare threads(devices[replica].is_cpu() ? share : num_hardware_threads());
-      const ModesGuard modes(/*keeps_backward=*/several);
+      const ModesGuard modes(keeps_backward);
       std::optional<ReplicaRandom> random;
       if (several) {
         random.emplace(seed, first_replica + replica, generators.empty() ? at::Generator() : generators[replica]);

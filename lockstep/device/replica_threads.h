@@ -30,7 +30,8 @@ namespace detail {
 /// two cores are two threads, and an empty run costs about one message between cores. Each replica has its
 /// device, its stream, its share of the cores and its random numbers; grad mode, inference mode, autocast and all other
 /// thread-local state of LibTorch are the caller's. What a replica sets of them ends with its run. Casts of weights
-/// that autocast has stored are dropped after the run.
+/// that autocast has stored are dropped after the run. Backward passes of replicas on GPUs, and of several replicas,
+/// run on the replica's thread where LibTorch can do that.
 ///
 /// Calls from several threads are serialised.
 class LOCKSTEP_API ReplicaThreads {

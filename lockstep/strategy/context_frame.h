@@ -50,8 +50,9 @@ class LOCKSTEP_API ContextGuard {
   PositionGuard position_;
 };
 
-/// Whether LibTorch may run backward passes of replicas on other threads, which belong to one replica each. Several
-/// replicas on a GPU share such a thread, and run backward passes themselves where LibTorch can do that.
+/// Whether LibTorch may run backward passes of replicas on other threads, which belong to one replica each. The only
+/// replica on a GPU runs them itself where LibTorch can do that, unless its function enters InferenceMode(false), which
+/// switches LibTorch's threads on again. Several replicas on a GPU would share such a thread.
 bool runs_backward_elsewhere(const StrategyImpl& strategy);
 
 /// Lets the innermost context of a thread hold on the threads on which LibTorch runs backward passes for it, during its

@@ -119,7 +119,7 @@ class CudaGraph final : public CapturedGraph {
 
   void begin() override {
     const c10::cuda::CUDAGuard guard(device_);
-    // Backward may run on LibTorch's own thread, and other threads go on using the device.
+    // Replicas are recorded on several threads, and others go on using the device.
     try {
       graph_.capture_begin(pool_, cudaStreamCaptureModeRelaxed);
     } catch (...) {
