@@ -188,7 +188,7 @@ class DeviceGroup final : public GroupImpl {
                                                    const CommunicationOptions& options) {
     CommunicationOptions of_numbers;
     of_numbers.timeout_seconds = options.timeout_seconds;
-    const at::Tensor mine = at::tensor(own, at::kLong);
+    const at::Tensor mine = at::tensor(own, at::device(at::kCPU).dtype(at::kLong));
     const at::Tensor all = host_->do_all_gather(at::TensorList(&mine, 1), 0, of_numbers)[0].contiguous();
     std::vector<std::vector<int64_t>> numbers;
     for (int r = 0; r < size(); ++r) {

@@ -54,7 +54,8 @@ bool is_equal(const PartIndex::Piece& a, const PartIndex::Piece& b) {
 
 /// Tells which of the first worker's tensors some worker has not.
 at::Tensor find_different(const comm::Group& workers, const SnapshotIndex& mine, const SnapshotIndex& first) {
-  at::Tensor different = at::zeros({static_cast<int64_t>(first.pieces.size())}, at::kByte);
+  const auto on_host = at::device(at::kCPU).dtype(at::kByte);
+  at::Tensor different = at::zeros({static_cast<int64_t>(first.pieces.size())}, on_host);
   for (size_t i = 0; i < first.pieces.size(); ++i) {
     const bool is_mine = std::any_of(mine.pieces.begin(), mine.pieces.end(),
                                      [&](const PartIndex::Piece& piece) { return is_equal(piece, first.pieces[i]); });

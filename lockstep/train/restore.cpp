@@ -79,7 +79,7 @@ std::vector<MemorySnapshot> common_snapshots(const StrategyImpl& strategy, const
   if (!memory_folder.empty()) own = MemorySnapshots::list(memory_folder);
   if (static_cast<int64_t>(own.size()) > kCompared) own.resize(kCompared);
   if (strategy.num_workers() == 1) return own;
-  const at::Tensor mine = at::full({1, 2 * kCompared}, -1, at::kLong);
+  const at::Tensor mine = at::full({1, 2 * kCompared}, -1, at::device(at::kCPU).dtype(at::kLong));
   for (size_t i = 0; i < own.size(); ++i) {
     mine.data_ptr<int64_t>()[2 * i] = own[i].step;
     mine.data_ptr<int64_t>()[2 * i + 1] = static_cast<int64_t>(own[i].job);

@@ -231,12 +231,25 @@ class MessageGroups final : public WorkerGroups {
   }
   void leave(int local, std::exception_ptr cause) override { rendezvous_->leave(local, std::move(cause)); }
   void end_run() override {
-    if (collectives_) collectives_->check();
+    if (!collectives_) return;
+    try {
+      collectives_->check();
+    } catch (const c10::Error&) {
+      throw_failure_of_another();
+      throw;
+    }
   }
   uint64_t bytes_sent() const override { return team_->bytes_sent->load(); }
   const Recorder& recorder() const override { return rendezvous_->recorder(); }
 
  private:
+  /// Throws the failure of another worker, which has ended what the GPUs were doing when the function had returned.
+  void throw_failure_of_another() const {
+    const JobFailure* const failure = team_->job->failure();
+    if (failure == nullptr || failure->worker == team_->worker()) return;
+    throw_worker_failure(*failure, {.operation = "run"}, team_->worker() * team_->ranks_per_worker, team_->name);
+  }
+
   Group make_group(int local) const {
     auto group = std::make_shared<MessageGroup>(team_, rendezvous_, local);
     if (!collectives_) return Group(group);

@@ -132,7 +132,7 @@ struct ChunkSummary {
 /// may own no chunk of a small parameter.
 void agree_on_chunks(const OptimizerCoreState& core, const StateSchema& schema, std::vector<SavedParameter>& all) {
   const auto num_parameters = static_cast<int64_t>(all.size());
-  at::Tensor table = at::zeros({num_parameters, ChunkSummary::kColumns}, at::kLong);
+  at::Tensor table = at::zeros({num_parameters, ChunkSummary::kColumns}, at::device(at::kCPU).dtype(at::kLong));
   auto own = table.accessor<int64_t, 2>();
   for (int64_t p = 0; p < num_parameters; ++p) {
     if (!has_owners_elsewhere(core, static_cast<size_t>(p))) continue;

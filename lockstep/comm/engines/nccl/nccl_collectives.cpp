@@ -163,9 +163,14 @@ void NcclCollectives::run(std::span<const RankOperations> work, const DeviceCall
   }
   try {
     queue(work, {call.text, call.timeout.count() > 0 ? call.timeout : options_.timeout});
+  } catch (const c10::Error& error) {
+    fail(error.what_without_backtrace());  // the other ranks may have queued theirs
+    throw;
+  } catch (const std::exception& error) {
+    fail(error.what());
+    throw;
   } catch (...) {
-    // The other ranks may have queued theirs.
-    fail(error_text(std::current_exception()));
+    fail(c10::str(call.text, " could not be queued"));
     throw;
   }
 }

@@ -134,7 +134,8 @@ bool MessageExchange::queues_on_gpu() const {
 }
 
 std::vector<size_t> MessageExchange::order_of_first_rank() const {
-  at::Tensor numbers = at::full({static_cast<int64_t>(parameters_.parameters.size())}, -1, at::kLong);
+  const auto on_host = at::device(at::kCPU).dtype(at::kLong);
+  at::Tensor numbers = at::full({static_cast<int64_t>(parameters_.parameters.size())}, -1, on_host);
   const std::vector<size_t> own = arrivals_ ? arrivals_->get() : std::vector<size_t>();
   std::copy(own.begin(), own.end(), numbers.data_ptr<int64_t>());
   strategy_.group(replica_).broadcast_(numbers, 0);
