@@ -3,34 +3,31 @@
 #include <gmock/gmock.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/strategy/replay/pure.h"
+#include "lockstep/strategy/replica_context.h"
+#include "lockstep/strategy/strategies/mirrored.h"
 #include "tests/support/nccl_ranks.h"
 
 namespace lockstep::tests {
 namespace {
 
-using NcclCaptureTest = NcclRanksTest;
+using NcclCaptureTest = NcclReplicasTest;
 
-TEST_F(NcclCaptureTest, CollectivesAreCapturedAndReplayed) {
-  run_nccl(2, [](const comm::Group& group) {
-    const auto tensor = at::zeros({700'000}, at::device(kCard).dtype(at::kFloat));
-    group.all_reduce_(tensor);  // connects
-    c10::cuda::getCurrentCUDAStream().synchronize();
-    group.barrier();
-    at::cuda::CUDAGraph graph;
-    graph.capture_begin({0, 0}, cudaStreamCaptureModeRelaxed);
-    tensor.add_(1);
-    group.all_reduce_(tensor, "mean");
-    group.all_reduce_(tensor);
-    graph.capture_end();
-    EXPECT_TRUE(tensor.eq(0).all().item<bool>());
-    float want = 0;
-    for (int replay = 0; replay < 5; ++replay) {
-      graph.replay();
-      want = 2 * (want + 1);
-      EXPECT_TRUE(tensor.eq(want).all().item<bool>()) << replay;
+TEST_F(NcclCaptureTest, CollectivesOfReplicasAreCapturedAndReplayed) {
+  MirroredStrategy strategy({"GPU:0", "GPU:1"});
+  const auto step = [](const at::Tensor& x) {
+    const auto context = get_replica_context();
+    const at::Tensor sum = context.all_reduce("sum", x * (context.replica_id_in_sync_group() + 1));
+    return context.all_reduce("mean", sum + x);
+  };
+  auto pure = strategy.pure(step);
+  for (int call = 1; call <= 8; ++call) {
+    const auto x = at::full({700'000}, static_cast<double>(call), at::device(kCard).dtype(at::kFloat));
+    for (const at::Tensor& result : strategy.local_results(pure(x))) {
+      EXPECT_TRUE(result.eq(4 * call).all().item<bool>()) << call;
     }
-    group.barrier();
-  });
+  }
+  EXPECT_TRUE(pure.is_replayed()) << pure.why_not();
 }
 
 TEST_F(NcclCaptureTest, RanksConnectBeforeACapture) {

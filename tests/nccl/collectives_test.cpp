@@ -111,10 +111,8 @@ TEST_F(NcclCollectivesTest, ManyTensorsOfAllShapes) {
   });
 }
 
-// Two ranks: the queues of the card for copies are shared by all streams, and three ranks of the stand-in that copy one
-// after the other could wait for each other there.
 TEST_F(NcclCollectivesTest, BroadcastAndGather) {
-  run_nccl(2, [](const comm::Group& group) {
+  run_nccl(3, [](const comm::Group& group) {
     const int rank = group.rank();
     const auto mine = (at::arange(2 * (rank + 1), at::kFloat) + 10 * rank).view({rank + 1, 2});
     const std::vector<std::pair<at::Tensor, int64_t>> cases{

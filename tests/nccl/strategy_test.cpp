@@ -1,7 +1,6 @@
 #include <gmock/gmock.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/device/logical_devices.h"
 #include "lockstep/strategy/access.h"
 #include "lockstep/strategy/context.h"
 #include "lockstep/strategy/extended.h"
@@ -16,17 +15,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class NcclStrategyTest : public NcclRanksTest {
+class NcclStrategyTest : public NcclReplicasTest {
  protected:
-  void SetUp() override {
-    NcclRanksTest::SetUp();
-    if (IsSkipped()) return;
-    std::vector<int> counts(list_physical_devices("GPU").size());
-    counts.at(0) = 2;
-    set_logical_devices_per_physical("GPU", counts);
-  }
-  void TearDown() override { reset_logical_devices(); }
-
   static bool uses_nccl(const Strategy& strategy) {
     const auto& impl = detail::Access::impl(strategy);
     return impl.group(0).impl()->uses_nccl();
@@ -40,7 +30,6 @@ class NcclStrategyTest : public NcclRanksTest {
 };
 
 TEST_F(NcclStrategyTest, SeveralCardsTakeNccl) {
-  // The stand-in takes the two logical GPUs of one card for two cards.
   MirroredStrategy strategy({"GPU:0", "GPU:1"});
   EXPECT_TRUE(uses_nccl(strategy));
   EXPECT_STREQ(strategy.extended().cross_device_ops().name(), "NcclAllReduce");

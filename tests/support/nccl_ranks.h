@@ -17,6 +17,7 @@
 #include "lockstep/comm/device_group.h"
 #include "lockstep/comm/engines.h"
 #include "lockstep/comm/group_impl.h"
+#include "lockstep/device/logical_devices.h"
 #include "tests/support/ranks_as_threads.h"
 
 /// Ranks whose collectives the stand-in of NCCL carries, on one card.
@@ -49,6 +50,19 @@ class NcclRanksTest : public ::testing::Test {
 };
 
 inline const at::Device kCard(at::kCUDA, 0);
+
+/// With two logical GPUs, GPU:0 and GPU:1, on the first card, which the stand-in takes for two cards.
+class NcclReplicasTest : public NcclRanksTest {
+ protected:
+  void SetUp() override {
+    NcclRanksTest::SetUp();
+    if (IsSkipped()) return;
+    std::vector<int> counts(list_physical_devices("GPU").size());
+    counts.at(0) = 2;
+    set_logical_devices_per_physical("GPU", counts);
+  }
+  void TearDown() override { reset_logical_devices(); }
+};
 
 /// The groups of ranks of this process that are connected by the engine `nccl`.
 class NcclRanks {

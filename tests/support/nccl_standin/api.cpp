@@ -59,7 +59,7 @@ ncclResult_t wait_for(const std::vector<ncclComm_t>& joining) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       state = comm->rank->state();
     }
-    if (state != ncclSuccess) return failed(ncclSystemError, "the ranks have not joined");
+    if (state != ncclSuccess) return failed(ncclSystemError, "other ranks have not joined, or have not made the call");
   }
   return result;
 }
@@ -80,6 +80,10 @@ ncclResult_t end_group() {
     if (comm->rank->is_blocking()) continue;
     comm->rank->note_in_progress();
     result = ncclInProgress;
+  }
+  for (ncclComm_t comm : order) {
+    if (!comm->rank->is_blocking()) continue;
+    if (const auto code = wait_for({comm}); code != ncclSuccess) return code;
   }
   return result;
 }

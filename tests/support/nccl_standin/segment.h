@@ -9,7 +9,7 @@
 namespace nccl_standin {
 
 constexpr int kMaxRanks = 16;
-/// What a rank stages for one step, and what a step results in.
+/// What a rank stages for one round, and what a round results in.
 constexpr size_t kArea = size_t{2} << 20;
 /// One message on its way from one rank to another.
 constexpr size_t kChannel = size_t{256} << 10;
@@ -17,14 +17,20 @@ constexpr size_t kChannel = size_t{256} << 10;
 /// Where a rank is, for the others.
 struct alignas(128) Slot {
   std::atomic<pid_t> pid;
+  /// The collective whose copies to here are in the rank's stream, the last one that has been copied, and the last one
+  /// that it has combined its part of.
+  std::atomic<uint64_t> queued;
   std::atomic<uint64_t> staged;
   std::atomic<uint64_t> computed;
-  /// A hash of the step, which must be equal on all ranks.
+  /// A hash of the call, which must be equal on all ranks.
   std::atomic<uint64_t> signature;
   char card[64];
 };
 
 struct alignas(128) Channel {
+  /// The pieces that the sender's stream copies to here, and those that the receiver's stream waits for.
+  std::atomic<uint64_t> queued_from;
+  std::atomic<uint64_t> queued_to;
   std::atomic<uint32_t> full;
   std::atomic<uint32_t> bytes;
   char data[kChannel];
