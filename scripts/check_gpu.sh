@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Runs the tests of GPUs on a machine that has one: check_gpu.sh [tests|memcheck|racecheck|all]      default: all
+# Runs the tests of GPUs on a machine that has one: check_gpu.sh [tests|standin|memcheck|racecheck|all]   default: all
 #
 #   tests       the conformance suites on cuda:0 and on two logical GPUs of it, and the suites that have cases for GPUs
+#   standin     the conformance suites on replicas, and on two workers, whose NCCL is the stand-in of the tests; faults of
+#               workers
 #   memcheck    a small selection under compute-sanitizer: reads and writes out of range
 #   racecheck   the kernels of lockstep: races in shared memory
 #
@@ -11,13 +13,13 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
 what=${1:-all}
-case $what in tests | memcheck | racecheck | all) ;; *)
-  echo "[check_gpu] it runs tests, memcheck, racecheck or all: got '$what'" >&2
+case $what in tests | standin | memcheck | racecheck | all) ;; *)
+  echo "[check_gpu] it runs tests, standin, memcheck, racecheck or all: got '$what'" >&2
   exit 2
   ;;
 esac
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
-if [[ $what != tests && -z $sanitizer ]]; then
+if [[ $what != tests && $what != standin && -z $sanitizer ]]; then
   echo "[check_gpu] compute-sanitizer was not found; install the CUDA toolkit and put its bin into PATH" >&2
   exit 2
 fi
@@ -34,8 +36,12 @@ if [[ -z $bin ]]; then
   bin=$build/bin
   [[ -f $build/build.ninja ]] || LOCKSTEP_GPU_BUILD=$build bench/gpu.sh --only all_reduce --seconds 0.1 >/dev/null || exit
   targets=$(cmake --build "$build" --target help)
-  if grep -q '^lockstep_nccl_test:' <<<"$targets"; then programs+=(lockstep_nccl_test); fi
-  cmake --build "$build" --parallel "$(nproc)" --target "${programs[@]}" >&2 || exit
+  started=()
+  if grep -q '^lockstep_nccl_test:' <<<"$targets"; then
+    programs+=(lockstep_nccl_test)
+    started=(lockstep_command lockstep_faults_test)
+  fi
+  cmake --build "$build" --parallel "$(nproc)" --target "${programs[@]}" "${started[@]}" >&2 || exit
 else
   programs+=(lockstep_nccl_test)
 fi
@@ -66,11 +72,30 @@ run() {
   log=$(mktemp)
   if timeout "${LOCKSTEP_GPU_TIMEOUT:-900}" "$@" "$bin/$name" --gtest_filter="$filter" --gtest_brief=1 >"$log" 2>&1; then
     num_passed=$((num_passed + 1))
-    echo "check_gpu: passed: $* $name ($(grep -oE '[0-9]+ tests ran' "$log" | tail -n 1))"
+    echo "check_gpu: passed: $* $name ($(grep -oE '[0-9]+ tests? from' "$log" | head -n 1 | cut -d' ' -f1-2))"
   else
     failed+=("$* $name")
     echo "check_gpu: failed: $* $name"
     grep -E 'FAILED|Failure|=========|rror' "$log" | head -n 40
+  fi
+  rm -f "$log"
+}
+# run_workers NAME FILTER: runs a program on two workers that share the card.
+run_workers() {
+  local name=$1 filter=$2 log
+  if [[ ! -x $bin/$name || ! -x $bin/lockstep ]]; then
+    missing+=("$name" lockstep)
+    return
+  fi
+  log=$(mktemp)
+  if timeout "${LOCKSTEP_GPU_TIMEOUT:-900}" env LOCKSTEP_ENGINE=nccl "$bin/lockstep" run -n 2 -- "$bin/$name" \
+    --gtest_filter="$filter" --gtest_brief=1 >"$log" 2>&1 && grep -qE '[1-9][0-9]* tests? from' "$log"; then
+    num_passed=$((num_passed + 1))
+    echo "check_gpu: passed: two workers of $name ($(grep -oE '[0-9]+ tests? from' "$log" | head -n 1 | cut -d' ' -f1-2))"
+  else
+    failed+=("two workers of $name")
+    echo "check_gpu: failed: two workers of $name"
+    grep -aE 'FAILED|Failure|rror' "$log" | head -n 40
   fi
   rm -f "$log"
 }
@@ -80,10 +105,23 @@ each_program() {
 }
 
 if [[ $what == tests || $what == all ]]; then each_program "$gpu_cases" env; fi
+if [[ $what == all && ! -x $bin/lockstep_nccl_test ]]; then
+  echo "check_gpu: left out: standin, which is not built without NCCL and nvcc"
+elif [[ $what == standin || $what == all ]]; then
+  export LOCKSTEP_NCCL_STANDIN=1
+  for name in lockstep_conformance_test lockstep_conformance_train_test; do run "$name" '*MirroredGPU*' env; done
+  run lockstep_gpu_test '*' env
+  run_workers lockstep_conformance_test '*Workers2x*GPU*'
+  # Those that wait for a heartbeat or for restarts are the same over all engines.
+  run lockstep_faults_test '*SignalTest*kill*:*ThrowTest*:*SlowTest*:*MismatchTest*' env
+  unset LOCKSTEP_NCCL_STANDIN
+fi
 if [[ $what == memcheck || $what == all ]]; then
+  # Calls that CUDA refuses are errors of LibTorch, which the program handles; a recording that is refused makes some.
+  memcheck=("$sanitizer" --tool memcheck --report-api-errors no --error-exitcode 86)
   # Without LibTorch's cache every tensor is an allocation of its own, past whose end the tool sees a read. Graphs need the cache.
-  each_program "$checked_cases:-*Pure*:*Captur*" env PYTORCH_NO_CUDA_MEMORY_CACHING=1 "$sanitizer" --tool memcheck --error-exitcode 86
-  each_program '*Pure*GPU*:*Captur*' "$sanitizer" --tool memcheck --error-exitcode 86
+  each_program "$checked_cases:-*Pure*:*Captur*" env PYTORCH_NO_CUDA_MEMORY_CACHING=1 "${memcheck[@]}"
+  each_program '*Pure*GPU*:*Captur*' "${memcheck[@]}"
 fi
 if [[ $what == racecheck || $what == all ]]; then each_program "$kernel_cases" "$sanitizer" --tool racecheck --error-exitcode 86; fi
 

@@ -45,6 +45,7 @@ std::vector<std::string> FaultJob::command(int worker, const std::vector<std::st
   }
   words.push_back(program("lockstep_fault_worker"));
   words.insert(words.end(), arguments.begin(), arguments.end());
+  if (settings_.engine == "nccl") words.insert(words.end(), {"--device", "GPU"});
   return words;
 }
 
@@ -136,6 +137,8 @@ void in_parallel(const std::vector<std::function<void()>>& bodies) {
 }
 
 std::vector<std::string> engines() {
+  const bool has_standin = std::getenv("LOCKSTEP_NCCL_STANDIN") != nullptr;
+  if (has_standin && comm::find_engine("nccl").available) return {"nccl"};
   std::vector<std::string> names{"shm"};
   if (comm::find_engine("gloo").available) names.emplace_back("gloo");
   return names;

@@ -96,7 +96,8 @@ Ending ending_of(const ChildProcess& process);
 /// Runs these concurrently, because jobs mostly wait. Failures in them are failures of the test.
 void in_parallel(const std::vector<std::function<void()>>& bodies);
 
-/// The engines that are available here and need no launcher.
+/// The engines that are available here and need no launcher; with LOCKSTEP_NCCL_STANDIN=1 and a GPU NCCL alone, whose
+/// workers share the GPU.
 std::vector<std::string> engines();
 /// Calls `body` with each of them, at the same time.
 void for_engines(const std::function<void(const std::string&)>& body);

@@ -24,7 +24,8 @@
 //   --steps   trains so long and compares what it has learnt with plain LibTorch; else until something ends it
 //   --pause   seconds that a slow victim sleeps, and all others after each of their --steps
 //   --linger  seconds that it lives on after an error, for launchers that end all workers with the first
-//   --devices how many logical CPUs it has
+//   --device  CPU, or GPU: the first card, which all workers share
+//   --devices how many logical devices it has
 
 #include <chrono>
 #include <csignal>
@@ -61,6 +62,7 @@ struct Orders {
   std::string fault;
   std::string when;
   int steps = 0;
+  std::string device;
   int devices = 1;
   double pause = 0;
   double linger = 0;
@@ -83,6 +85,7 @@ Orders parse(int argc, char** argv) {
           .fault = value("--fault", ""),
           .when = value("--when", ""),
           .steps = std::stoi(value("--steps", "0")),
+          .device = value("--device", "CPU"),
           .devices = std::stoi(value("--devices", "1")),
           .pause = std::stod(value("--pause", "0")),
           .linger = std::stod(value("--linger", "0"))};
@@ -211,7 +214,7 @@ class Training {
     reduce_outside(step);
   }
 
-  torch::Tensor weights() { return model_.replica(0).weight.detach(); }
+  torch::Tensor weights() { return model_.replica(0).weight.detach().cpu(); }
 
  private:
   int local_replica() const { return ls::get_replica_context().replica_id_in_sync_group() % model_.num_replicas(); }
@@ -283,10 +286,10 @@ class Training {
 };
 
 void train(const Orders& orders) {
-  ls::set_logical_devices("CPU", orders.devices);
+  ls::set_logical_devices(orders.device, orders.devices);
   ls::set_threads_per_replica(1);
   std::vector<std::string> devices;
-  for (int i = 0; i < orders.devices; ++i) devices.push_back("CPU:" + std::to_string(i));
+  for (int i = 0; i < orders.devices; ++i) devices.push_back(orders.device + ":" + std::to_string(i));
   say({{"event", "joins"}});
   const ls::MultiWorkerMirroredStrategy strategy(nullptr, {}, devices);
   const auto place = ls::worker_place(*strategy.cluster_resolver());

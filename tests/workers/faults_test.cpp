@@ -41,9 +41,12 @@ std::vector<std::string> orders(int victim, const std::string& fault, const std:
 void expect_worker_error(const Ending& ending, int victim, double since, double limit) {
   EXPECT_EQ(ending.outcome, "exit 3") << ending.text;
   EXPECT_EQ(ending.type, "WorkerError") << ending.text;
-  EXPECT_THAT(ending.text, AllOf(HasSubstr("worker " + std::to_string(victim) + " ("), ContainsRegex(kSite),
-                                 ContainsRegex("(reduce|gather|optimizer step|comparison of replicas)\\(")));
   EXPECT_LT(ending.at - since, limit) << ending.text;
+  EXPECT_THAT(ending.text, HasSubstr("worker " + std::to_string(victim) + " ("));
+  // A function may have returned before its GPU has done what it queued.
+  if (ending.text.starts_with("[run]")) return;
+  EXPECT_THAT(ending.text,
+              AllOf(ContainsRegex(kSite), ContainsRegex("(reduce|gather|optimizer step|comparison of replicas)\\(")));
 }
 
 void expect_files_of_others(const FaultJob& job, int victim) {
@@ -137,7 +140,7 @@ TEST_P(MismatchTest, IsToldToAllWithBothCalls) {
     for (const int worker : {0, 1}) {
       const Ending ending = job.end_of(worker);
       expect_worker_error(ending, 1, since, kLoad);
-      const std::string call = "worker [01] \\([^)]*\\) calls [a-z_]+\\([^)]*\\) " + std::string(kSite);
+      const std::string call = "worker [01] \\([^)]*\\) calls [a-z_]+\\([^)]*\\) (by NCCL )?" + std::string(kSite);
       EXPECT_THAT(ending.text, ContainsRegex(call + ".* of " + call));
     }
     expect_files_of_others(job, -1);
