@@ -20,7 +20,8 @@ mkdir -p "$build"
 cmake --preset release -B "$build" -DCMAKE_PREFIX_PATH="$prefix" >"$build/configure.log" 2>&1 ||
   { tail -n 40 "$build/configure.log" >&2 && fail "the configuration failed; see $build/configure.log"; }
 
-# The stand-in for NCCL gives gradients a wire between two replicas on one card.
+# The stand-in for NCCL gives gradients a wire between two replicas on one card. Streams have queues of their own, as they
+# have on two cards.
 stand_in=lockstep_nccl_standin
 targets=(lockstep_command)
 help=$(cmake --build "$build" --target help)

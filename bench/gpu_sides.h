@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <c10/core/AutogradState.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
@@ -33,6 +34,27 @@ class TwoLogicalGpus {
   ~TwoLogicalGpus() { reset_logical_devices(); }
   TwoLogicalGpus(const TwoLogicalGpus&) = delete;
   TwoLogicalGpus& operator=(const TwoLogicalGpus&) = delete;
+};
+
+/// During its lifetime LibTorch runs backward passes of this thread on it, as a strategy does, where LibTorch can.
+class BackwardOnThisThread {
+ public:
+  BackwardOnThisThread() {
+    auto state = before_;
+    keep(state);
+    c10::AutogradState::set_tls_state(state);
+  }
+  ~BackwardOnThisThread() { c10::AutogradState::set_tls_state(before_); }
+  BackwardOnThisThread(const BackwardOnThisThread&) = delete;
+  BackwardOnThisThread& operator=(const BackwardOnThisThread&) = delete;
+
+ private:
+  template <class State>
+  static void keep(State& state) {
+    if constexpr (requires { state.set_multithreading_enabled(false); }) state.set_multithreading_enabled(false);
+  }
+
+  const c10::AutogradState before_ = c10::AutogradState::get_tls_state();
 };
 
 /// A step of a program that uses LibTorch alone.

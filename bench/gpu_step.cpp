@@ -52,12 +52,17 @@ void measure_eager(const GpuCase& gpu_case, const Options& settings, double seco
   turns.add([&] { mirrored.step(); });
   // The same work once more: how much ratios of this machine vary.
   turns.add([&] { plain.step(); });
+  turns.add([&] {
+    const BackwardOnThisThread here;
+    plain.step();
+  });
   const auto of = turns.take(seconds);
   line.emplace_back("seconds_plain", of[0]);
   line.emplace_back("seconds", of[1]);
   line.emplace_back("seconds_mirrored", of[2]);
   line.emplace_back("ratio_mirrored", of[2] / of[0]);
   line.emplace_back("ratio_of_plain_to_itself", of[3] / of[0]);
+  line.emplace_back("ratio_of_plain_on_one_thread", of[4] / of[0]);
   line.emplace_back("loss_error", loss_error);
   add_ratio(line, std::max(of[1], of[2]) / of[0], eager_goal(gpu_case), loss_error <= kMostLossError);
 }
