@@ -317,6 +317,9 @@ for model in 'cnn --input-shape 1x8x8' 'resnet --strategy central --replicas 2' 
 done
 if "$lockstep" estimate --model mlp --hidden 1000 --batch-size 1000000000000 --device cpu >log; then fail "the exit status must be 1"; fi
 expect_text 'it does not fit' "$lockstep" estimate --model mlp --hidden 1000 --batch-size 1000000000000 --device cpu
+divided=$("$lockstep" estimate --model mlp --input-shape 64 --hidden 128 --workers 2 --shard state --device cpu --json)
+[[ $divided == *'"buffers":0,"optimizer_state":38440,'* ]] || fail "estimate of divided state: $divided"
+expect_text '[estimate] --shard is for several replicas on GPUs' "$lockstep" estimate --model mlp --replicas 2 --shard state --device cpu
 expect_text '[estimate] a TorchScript model needs --input-shape' "$lockstep" estimate --model gpt.pt
 expect_text '[estimate] cnn learns images' "$lockstep" estimate --model cnn --input-shape 64
 expect_text '[estimate_memory] one_device has one replica: replicas=2' "$lockstep" estimate --model mlp --strategy one_device --replicas 2

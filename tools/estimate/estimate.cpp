@@ -41,6 +41,7 @@ struct EstimateRequest {
   int replicas = 1;
   int workers = 1;
   bool one_machine = false;
+  std::string shard = "none";
   std::string device;
   bool json = false;
 
@@ -55,6 +56,11 @@ std::unique_ptr<torch::optim::Optimizer> estimated_optimizer(const std::string& 
   if (name == "adamw") return std::make_unique<optim::AdamW>(std::move(parameters));
   if (name == "rmsprop") return std::make_unique<optim::RMSprop>(std::move(parameters));
   return std::make_unique<optim::Adagrad>(std::move(parameters));
+}
+
+Shard estimated_shard(const std::string& name) {
+  if (name == "state") return Shard::State;
+  return name == "gradients" ? Shard::Gradients : Shard::None;
 }
 
 void complete_network(EstimateRequest& request) {
@@ -131,6 +137,9 @@ void check_settings_apply(const CLI::App& command, const EstimateRequest& reques
   };
   const bool is_script = is_script_file(request.network.model);
   const bool is_tpu = plan.strategy == EstimatedStrategy::TPU;
+  const bool is_mirrored =
+      plan.strategy == EstimatedStrategy::Mirrored || plan.strategy == EstimatedStrategy::MultiWorker;
+  const bool has_own_memory = plan.device.is_cpu() ? !plan.one_machine && plan.workers > 1 : true;
   const std::vector<Rule> rules{
       {"--hidden", !is_script && !request.is_gpt(), "the model mlp, cnn or resnet"},
       {"--width", request.is_gpt(), "the model gpt"},
@@ -139,6 +148,8 @@ void check_settings_apply(const CLI::App& command, const EstimateRequest& reques
       {"--tokens", is_script, "TorchScript models: gpt always has tokens, other models never"},
       {"--device", !is_tpu || request.device == "cpu", "other strategies than tpu"},
       {"--one-machine", plan.workers > 1 && plan.device.is_cpu(), "several workers on CPUs"},
+      {"--shard", is_mirrored && has_own_memory && (plan.replicas > 1 || plan.workers > 1),
+       "several replicas on GPUs, and several workers with machines of their own"},
   };
   for (const Rule& rule : rules) {
     LOCKSTEP_CHECK_VALUE(rule.applies || command.count(rule.name) == 0, "[estimate] ", rule.name, " is for ",
@@ -248,6 +259,7 @@ void estimate(const CLI::App& command, EstimateRequest request) {
                     .replicas = request.replicas,
                     .workers = request.workers,
                     .one_machine = request.one_machine,
+                    .shard = estimated_shard(request.shard),
                     .device = estimated_device(request.device)};
   const int64_t replicas = static_cast<int64_t>(request.replicas) * request.workers;
   const int64_t rows = (request.batch_size + replicas - 1) / replicas;
@@ -306,6 +318,10 @@ void add_estimate(CLI::App& app) {
       ->check(CLI::Range(1, 1 << 20));
   command->add_option("--workers", request->workers, "Workers")->capture_default_str()->check(CLI::Range(1, 1 << 20));
   command->add_flag("--one-machine", request->one_machine, "All workers run on one machine");
+  command
+      ->add_option("--shard", request->shard, "What the optimizer divides over the replicas: none, state or gradients")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"none", "state", "gradients"}));
   command->add_option("--device", request->device, "cpu or gpu [gpu where there is one]")
       ->check(CLI::IsMember({"cpu", "gpu"}));
   command->add_flag("--json", request->json, "Print one JSON object");
