@@ -34,9 +34,10 @@ struct CarriedState {
 
 /// The state of the thread that the calling thread computes for; null if it computes for itself.
 ///
-/// LibTorch may differentiate tensors of GPUs and XLA devices on threads of its own: hooks and backward functions of the
-/// user belong to the replica whose thread called `backward`. LibTorch gives these threads the caller's thread-local
-/// state, and our state goes along with it. Functions that return state of the calling thread ask here if it has none.
+/// LibTorch may differentiate tensors of GPUs and XLA devices on threads of its own: hooks and backward functions of
+/// the user belong to the replica whose thread called `backward`. LibTorch gives these threads the caller's
+/// thread-local state, and our state goes along with it. Functions that return state of the calling thread ask here if
+/// it has none.
 LOCKSTEP_API const CarriedState* carried_state();
 
 /// The number of the run on XLA devices in which the calling thread takes part; 0 for none.

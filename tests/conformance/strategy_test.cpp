@@ -52,6 +52,18 @@ TEST_P(StrategyTest, ReduceCombinesReplicas) {
   EXPECT_TRUE(torch::equal(strategy.reduce(ReduceOp::Min, rows).cpu(), std::get<0>(whole.min(0))));
 }
 
+/// They read what they make, also where new tensors are made on the replica's device.
+TEST_P(StrategyTest, FunctionsOfTheHostWorkInReplicas) {
+  const auto in_replica = [&] {
+    const auto on_host = torch::device(torch::kCPU);
+    const auto image = torch::full({4, 5, 3}, 100, on_host.dtype(torch::kByte));
+    data::color_jitter_(image, {.brightness = 0.5, .contrast = 0.5, .saturation = 0.5, .hue = 0.1});
+    EXPECT_EQ(data::random_crop(image, 2, 3).size(1), 3);
+    return torch::ones({1});
+  };
+  EXPECT_EQ(strategy.reduce("sum", strategy.run(in_replica)).item<double>(), named.replicas);
+}
+
 TEST_P(StrategyTest, ReduceAlongTheBatchWeighsEveryExampleAlike) {
   const auto parts = uneven();
   const auto all = torch::cat(parts).cpu();
