@@ -181,8 +181,8 @@ void expect_close(int64_t rows) {
     const auto real = static_cast<double>(measured<Holder>(strategy_of(kind, replicas), rows));
     EXPECT_GE(estimated / real, 0.85) << "strategy " << static_cast<int>(kind) << ", rows " << rows << ": "
                                       << estimate.verdict() << "; measured " << bytes_text(static_cast<int64_t>(real));
-    // Replicas on many cores need not have the most at the same moment, and LibTorch's optimizers differ.
-    EXPECT_LE(estimated / real, TORCH_VERSION_MAJOR < 2 ? 1.15 : 1.7)
+    // Replicas need not have the most at the same moment, and LibTorch's optimizers differ.
+    EXPECT_LE(estimated / real, TORCH_VERSION_MAJOR < 2 && replicas == 1 ? 1.15 : 1.7)
         << "strategy " << static_cast<int>(kind) << ", rows " << rows << ": " << estimate.verdict() << "; measured "
         << bytes_text(static_cast<int64_t>(real));
   }
