@@ -232,24 +232,8 @@ void CapturedReplay::drop_recording() {
   order(*last_stream_, current_stream(device_));
 }
 
-/// Detaches results whose graph for gradients is used up; returns whether another one has such a graph.
-bool CapturedReplay::detach_used(Tensors& results) const {
-  bool has_graph = false;
-  for (auto& of_replica : results) {
-    for (at::Tensor& result : of_replica) {
-      if (!result.defined() || !result.requires_grad()) continue;
-      if (used_graphs_->contains(result)) {
-        result = result.detach();
-      } else {
-        has_graph = true;
-      }
-    }
-  }
-  return has_graph;
-}
-
 bool CapturedReplay::end_run(Tensors& results) {
-  const bool has_graph = detach_used(results);
+  const bool has_graph = used_graphs_->detach(results);
   used_graphs_.reset();
   if (recording_) return finish_recording(results, has_graph);
   run_arguments_.clear();

@@ -66,7 +66,6 @@ class CapturedReplay final : public StepReplay {
   bool finish_recording(Tensors& results, bool has_graph);
   void launch(Step& step, const Tensors& arguments, Tensors& results);
   void seed_generators(const Step& step);
-  bool detach_used(Tensors& results) const;
 
   StrategyImpl& strategy_;
   const c10::Device device_;

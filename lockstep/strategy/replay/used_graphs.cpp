@@ -30,6 +30,21 @@ bool UsedGraphs::contains(const at::Tensor& loss) const {
   return loss.grad_fn() && std::find(graphs_.begin(), graphs_.end(), loss.grad_fn()) != graphs_.end();
 }
 
+bool UsedGraphs::detach(std::vector<std::vector<at::Tensor>>& results) const {
+  bool has_graph = false;
+  for (auto& of_replica : results) {
+    for (at::Tensor& result : of_replica) {
+      if (!result.defined() || !result.requires_grad()) continue;
+      if (contains(result)) {
+        result = result.detach();
+      } else {
+        has_graph = true;
+      }
+    }
+  }
+  return has_graph;
+}
+
 void UsedGraphs::note(const at::Tensor& loss) {
   if (num_tracing.load() == 0 || !loss.grad_fn()) return;
   const std::lock_guard<std::mutex> lock(tracing_mutex);

@@ -18,12 +18,15 @@ class UsedGraphs {
   UsedGraphs(const UsedGraphs&) = delete;
   UsedGraphs& operator=(const UsedGraphs&) = delete;
 
-  bool contains(const at::Tensor& loss) const;
+  /// Detaches the results among them; returns whether another result has a graph.
+  bool detach(std::vector<std::vector<at::Tensor>>& results) const;
 
   /// Notes that the graph of a loss was used up. Any thread.
   static void note(const at::Tensor& loss);
 
  private:
+  bool contains(const at::Tensor& loss) const;
+
   std::vector<std::shared_ptr<torch::autograd::Node>> graphs_;
 };
 

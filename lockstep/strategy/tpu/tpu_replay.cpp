@@ -192,17 +192,7 @@ const StepReplay::Tensors& TPUReplay::begin_run(const StepArguments& arguments) 
 bool TPUReplay::end_run(Tensors& results) {
   const auto turn = std::move(turn_);
   turn_.reset();
-  bool has_graph = false;
-  for (auto& of_replica : results) {
-    for (at::Tensor& result : of_replica) {
-      if (!result.defined() || !result.requires_grad()) continue;
-      if (used_graphs_->contains(result)) {
-        result = result.detach();
-      } else {
-        has_graph = true;
-      }
-    }
-  }
+  const bool has_graph = used_graphs_->detach(results);
   used_graphs_.reset();
   xla::Replay& replay = current_->replay;
   replay.end_trace(results, has_graph);
