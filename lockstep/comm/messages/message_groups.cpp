@@ -23,6 +23,14 @@
 namespace lockstep::comm {
 namespace {
 
+/// Throws what has failed the job, unless nothing has, or it is an error of this worker, which reports its own.
+void throw_failure_of_another(const MessageTeam& team, const CollectiveCall& call, int rank) {
+  const JobFailure* const failure = team.job->failure();
+  if (failure == nullptr) return;
+  const bool is_own_error = failure->worker == team.worker() && failure->kind == JobFailure::Kind::Failed;
+  if (!is_own_error) throw_worker_failure(*failure, call, rank, team.name);
+}
+
 class MessageGroup final : public ExchangeGroup {
  public:
   MessageGroup(std::shared_ptr<MessageTeam> team, std::shared_ptr<Rendezvous> rendezvous, int local)
@@ -149,10 +157,7 @@ class MessageGroup final : public ExchangeGroup {
         // An error of this worker: the caller reports its own.
       }
     }
-    const JobFailure* failure = team_->job->failure();
-    if (failure == nullptr) return;
-    const bool is_own_error = failure->worker == team_->worker() && failure->kind == JobFailure::Kind::Failed;
-    if (!is_own_error) throw_worker_failure(*failure, call, rank(), team_->name);
+    throw_failure_of_another(*team_, call, rank());
   }
 
   /// Calls `work` with the calls of the local ranks, between arrive and depart.
@@ -235,7 +240,8 @@ class MessageGroups final : public WorkerGroups {
     try {
       collectives_->check();
     } catch (const c10::Error&) {
-      throw_failure_of_another();
+      // It has ended what the GPUs were doing when the function had returned.
+      throw_failure_of_another(*team_, {.operation = "run"}, team_->worker() * team_->ranks_per_worker);
       throw;
     }
   }
@@ -243,13 +249,6 @@ class MessageGroups final : public WorkerGroups {
   const Recorder& recorder() const override { return rendezvous_->recorder(); }
 
  private:
-  /// Throws the failure of another worker, which has ended what the GPUs were doing when the function had returned.
-  void throw_failure_of_another() const {
-    const JobFailure* const failure = team_->job->failure();
-    if (failure == nullptr || failure->worker == team_->worker()) return;
-    throw_worker_failure(*failure, {.operation = "run"}, team_->worker() * team_->ranks_per_worker, team_->name);
-  }
-
   Group make_group(int local) const {
     auto group = std::make_shared<MessageGroup>(team_, rendezvous_, local);
     if (!collectives_) return Group(group);
