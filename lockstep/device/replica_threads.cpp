@@ -113,7 +113,6 @@ struct ReplicaThreads::State {
       streams.emplace_back(device, devices.size() == 1);
       num_cpu_replicas += device.is_cpu() ? 1 : 0;
       any_stream = any_stream || !device.is_cpu();
-      keeps_backward = keeps_backward || several || device.is_cuda();
     }
     share = lockstep::threads_per_replica(num_cpu_replicas, local_workers);
     patience.resize(devices.size());
@@ -128,7 +127,6 @@ struct ReplicaThreads::State {
   int num_cpu_replicas = 0;
   int share = 1;
   bool any_stream = false;
-  bool keeps_backward = false;
   RunSeed seed;
   /// Those that replicas use on their GPUs in place of their own; may be empty.
   std::vector<at::Generator> generators;
@@ -194,7 +192,7 @@ struct ReplicaThreads::State {
       ReplicaStream::Scope stream(streams[replica]);
       const AutocastCacheGuard autocast;
       ThreadShare threads(devices[replica].is_cpu() ? share : num_hardware_threads());
-      const ModesGuard modes(keeps_backward);
+      const ModesGuard modes(/*keeps_backward=*/several || devices[replica].is_cuda());
       std::optional<ReplicaRandom> random;
       if (several) {
         random.emplace(seed, first_replica + replica, generators.empty() ? at::Generator() : generators[replica]);

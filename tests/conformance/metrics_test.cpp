@@ -123,7 +123,7 @@ TEST_P(MetricsTest, PureStepsCountAtEveryCall) {
   auto pure = strategy.pure([&](const torch::Tensor& x, const torch::Tensor& y, const torch::Tensor& b,
                                 const torch::Tensor& w) { update(all, x, y, b, w); });
   const auto step = [&](const auto&... parts) { pure(parts...); };
-  const bool is_recorded = named.is_on_gpu() && !named.sees_one_copy && !named.stores_on_cpu && !named.has_workers() &&
+  const bool is_recorded = !named.sees_one_copy && !named.stores_on_cpu && !named.has_workers() &&
                            detail::why_no_captured_graph(named.device).empty();
   for (int number = 0; number < 6; ++number) call(step, number, 12);
   EXPECT_EQ(pure.is_replayed(), named.is_traced() || is_recorded) << pure.why_not();

@@ -36,7 +36,6 @@ struct NamedStrategy {
   std::shared_ptr<std::vector<c10::Device>> devices = std::make_shared<std::vector<c10::Device>>();
 
   bool has_workers() const { return local < replicas; }
-  bool is_on_gpu() const { return device.is_cuda(); }
   bool is_traced() const { return device.type() == c10::DeviceType::XLA; }
   c10::Device device_of(int replica) const { return devices->empty() ? device : devices->at(replica); }
   bool is_on_device(const torch::Tensor& tensor) const {
