@@ -56,9 +56,24 @@ kernel_cases='*GroupCuda*:*PeerKernel*:*FusedUpdate*'
 failed=()
 missing=()
 num_passed=0
+# report LABEL COMMAND...: runs tests, which pass where the command succeeds and there are any.
+report() {
+  local label=$1 log
+  shift
+  log=$(mktemp)
+  if timeout "${LOCKSTEP_GPU_TIMEOUT:-900}" "$@" >"$log" 2>&1 && grep -aqE '[1-9][0-9]* tests? from' "$log"; then
+    num_passed=$((num_passed + 1))
+    echo "check_gpu: passed: $label ($(grep -aoE '[0-9]+ tests? from' "$log" | head -n 1 | cut -d' ' -f1-2))"
+  else
+    failed+=("$label")
+    echo "check_gpu: failed: $label"
+    grep -aE 'FAILED|Failure|=========|rror' "$log" | head -n 40
+  fi
+  rm -f "$log"
+}
 # run NAME FILTER COMMAND...: runs a program with the cases of the filter, where it has any.
 run() {
-  local name=$1 filter=$2 cases log
+  local name=$1 filter=$2 cases
   shift 2
   if [[ ! -x $bin/$name ]]; then
     missing+=("$name")
@@ -69,35 +84,17 @@ run() {
     return
   fi
   [[ $cases == *$'\n  '* ]] || return 0
-  log=$(mktemp)
-  if timeout "${LOCKSTEP_GPU_TIMEOUT:-900}" "$@" "$bin/$name" --gtest_filter="$filter" --gtest_brief=1 >"$log" 2>&1; then
-    num_passed=$((num_passed + 1))
-    echo "check_gpu: passed: $* $name ($(grep -oE '[0-9]+ tests? from' "$log" | head -n 1 | cut -d' ' -f1-2))"
-  else
-    failed+=("$* $name")
-    echo "check_gpu: failed: $* $name"
-    grep -E 'FAILED|Failure|=========|rror' "$log" | head -n 40
-  fi
-  rm -f "$log"
+  report "$* $name" "$@" "$bin/$name" --gtest_filter="$filter" --gtest_brief=1
 }
 # run_workers NAME FILTER: runs a program on two workers that share the card.
 run_workers() {
-  local name=$1 filter=$2 log
+  local name=$1 filter=$2
   if [[ ! -x $bin/$name || ! -x $bin/lockstep ]]; then
     missing+=("$name" lockstep)
     return
   fi
-  log=$(mktemp)
-  if timeout "${LOCKSTEP_GPU_TIMEOUT:-900}" env LOCKSTEP_ENGINE=nccl "$bin/lockstep" run -n 2 -- "$bin/$name" \
-    --gtest_filter="$filter" --gtest_brief=1 >"$log" 2>&1 && grep -qE '[1-9][0-9]* tests? from' "$log"; then
-    num_passed=$((num_passed + 1))
-    echo "check_gpu: passed: two workers of $name ($(grep -oE '[0-9]+ tests? from' "$log" | head -n 1 | cut -d' ' -f1-2))"
-  else
-    failed+=("two workers of $name")
-    echo "check_gpu: failed: two workers of $name"
-    grep -aE 'FAILED|Failure|rror' "$log" | head -n 40
-  fi
-  rm -f "$log"
+  report "two workers of $name" env LOCKSTEP_ENGINE=nccl "$bin/lockstep" run -n 2 -- "$bin/$name" \
+    --gtest_filter="$filter" --gtest_brief=1
 }
 each_program() {
   local name

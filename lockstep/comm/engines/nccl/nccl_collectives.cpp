@@ -164,7 +164,9 @@ void NcclCollectives::run(std::span<const RankOperations> work, const DeviceCall
   try {
     queue(work, {call.text, call.timeout.count() > 0 ? call.timeout : options_.timeout});
   } catch (const c10::Error& error) {
-    fail(error.what_without_backtrace());  // the other ranks may have queued theirs
+    // The other ranks may have queued theirs. error_text(std::current_exception()) crashes in an engine where libstdc++
+    // is linked statically into each library.
+    fail(error.what_without_backtrace());
     throw;
   } catch (const std::exception& error) {
     fail(error.what());
