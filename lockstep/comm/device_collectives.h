@@ -93,8 +93,8 @@ class LOCKSTEP_API DeviceCollectives {
 
   /// Ends all work, now and later. The first reason counts.
   virtual void abort(const std::string& reason) = 0;
-  /// A rank has failed: work that is not done in a few seconds is ended.
-  virtual void give_up_soon(const std::string& reason) = 0;
+  /// A rank has failed or left: work that the GPUs do not finish in a few seconds is ended.
+  virtual void give_up_soon() = 0;
   /// Throws what has ended the work, if anything has.
   virtual void check() = 0;
   /// As `check` where no call has thrown it yet. Otherwise the ranks of one process are connected anew at the next

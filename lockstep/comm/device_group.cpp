@@ -58,7 +58,7 @@ class DeviceGroup final : public GroupImpl {
   }
   void leave(const std::exception_ptr& cause) override {
     host_->leave(cause);
-    if (cause) collectives_->give_up_soon(error_text(cause));
+    if (cause) collectives_->give_up_soon();
   }
   void end_run() override {
     host_->end_run();

@@ -62,16 +62,18 @@ ncclResult_t Communicator::join(int num_ranks, const ncclUniqueId& id) {
 }
 
 ncclResult_t Communicator::state() {
-  const auto lock = use();
-  if (communicator_ == nullptr) return ncclInProgress;
+  // A thread that is stuck in a call of NCCL's must not stop those who would abort it.
+  const std::unique_lock lock(use_, std::try_to_lock);
+  if (!lock.owns_lock() || communicator_ == nullptr) return ncclInProgress;
   ncclResult_t found = ncclSuccess;
   const auto code = ncclCommGetAsyncError(communicator_, &found);
   return code == ncclSuccess ? found : code;
 }
 
 std::string Communicator::words(ncclResult_t code) {
-  const auto lock = use();
-  return std::string(ncclGetErrorString(code)) + ": " + ncclGetLastError(communicator_);
+  const std::string text = ncclGetErrorString(code);
+  const std::unique_lock lock(use_, kStuckCall);
+  return lock.owns_lock() ? text + ": " + ncclGetLastError(communicator_) : text;
 }
 
 cudaEvent_t Communicator::take_event() {
@@ -177,10 +179,14 @@ void Communicator::destroy() {
 }
 
 void Communicator::abort() {
-  std::unique_lock lock(use_, kStuckCall);
-  if (communicator_ == nullptr) return;
+  ncclComm_t ended = nullptr;
+  {
+    const std::unique_lock lock(use_, kStuckCall);
+    ended = std::exchange(communicator_, nullptr);
+  }
+  if (ended == nullptr) return;
   const CurrentDevice current(device_);
-  ncclCommAbort(std::exchange(communicator_, nullptr));
+  ncclCommAbort(ended);
 }
 
 }  // namespace lockstep::comm

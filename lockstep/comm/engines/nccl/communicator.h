@@ -36,7 +36,8 @@ class Communicator {
 
   /// Begins to connect, inside a group of NCCL's.
   ncclResult_t join(int num_ranks, const ncclUniqueId& id);
-  /// Success, in progress, or what went wrong. An aborted communicator is in progress.
+  /// Success, in progress, or what went wrong. An aborted communicator is in progress, and so is one that another
+  /// thread uses. Never waits.
   ncclResult_t state();
   /// NCCL's message for an error of this communicator.
   std::string words(ncclResult_t code);

@@ -7,6 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/comm/engines/nccl/current_device.h"
+#include "lockstep/comm/engines/nccl/detached_calls.h"
 #include "lockstep/comm/engines/nccl/operations.h"
 
 namespace lockstep::comm {
@@ -19,6 +20,8 @@ constexpr std::chrono::seconds kFinalizeLimit{10};
 constexpr std::chrono::seconds kAbortLimit{30};
 /// How long work in flight may go on after a rank has failed.
 constexpr std::chrono::seconds kGrace{3};
+/// By how much the job may hear of a lost worker later than NCCL does.
+constexpr std::chrono::seconds kJobDetectionTime{1};
 
 bool is_error(ncclResult_t code) { return code != ncclSuccess && code != ncclInProgress; }
 
@@ -36,6 +39,7 @@ NcclCollectives::NcclCollectives(const DeviceCollectivesOptions& options) : opti
 NcclCollectives::~NcclCollectives() {
   finish_work();
   stop_watching();
+  heed_job();
   if (has_failed()) {
     abort_all(communicators_);
     return;
@@ -125,17 +129,17 @@ void NcclCollectives::connect() {
 
 void NcclCollectives::settle(const Communicators& communicators, ncclResult_t code, const std::string& text,
                              Clock::time_point deadline) {
-  if (is_error(code)) fail_and_throw(c10::str(text, ": NCCL says: ", error_words(code)), text);
+  if (is_error(code)) fail_and_throw(cause_of(c10::str(text, ": NCCL says: ", error_words(code))), text);
   for (const auto& communicator : communicators) {
     ncclResult_t state = ncclInProgress;
     detail::Patience patience;
     const auto is_settled = [&] {
+      if (has_failed()) throw_failure(text);
       state = communicator->state();
       if (is_error(state)) {
-        fail_and_throw(c10::str(text, " of rank ", communicator->rank(), ": NCCL says: ", communicator->words(state)),
-                       text);
+        const std::string words = communicator->words(state);
+        fail_and_throw(cause_of(c10::str(text, " of rank ", communicator->rank(), ": NCCL says: ", words)), text);
       }
-      if (has_failed()) throw_failure(text);
       return state == ncclSuccess;
     };
     detail::spin_then_sleep(patience, is_settled, [&] {
@@ -209,6 +213,29 @@ void NcclCollectives::queue(std::span<const RankOperations> work, const DeviceCa
   end();
 }
 
+std::optional<int> NcclCollectives::worker_that_left() const {
+  for (int worker = 0; options_.job && worker < options_.job->num_workers(); ++worker) {
+    if (options_.job->has_left(worker)) return worker;
+  }
+  return std::nullopt;
+}
+
+std::string NcclCollectives::cause_of(const std::string& problem) const {
+  if (!options_.job) return problem;
+  for (const auto deadline = Clock::now() + kJobDetectionTime; Clock::now() < deadline && !has_failed();) {
+    if (const JobFailure* const failure = options_.job->failure()) return failure->reason;
+    if (const auto worker = worker_that_left()) return options_.job->name(*worker) + " has left the job; " + problem;
+    std::this_thread::sleep_for(kWatchPoll);
+  }
+  return problem;
+}
+
+void NcclCollectives::heed_job() {
+  if (!options_.job) return;
+  if (const JobFailure* const failure = options_.job->failure()) fail(failure->reason);
+  if (worker_that_left()) give_up_soon();
+}
+
 void NcclCollectives::fail(const std::string& reason) {
   {
     const std::lock_guard lock(mutex_);
@@ -236,7 +263,7 @@ void NcclCollectives::fail_and_throw(const std::string& reason, const std::strin
 
 void NcclCollectives::abort(const std::string& reason) { fail(reason); }
 
-void NcclCollectives::give_up_soon(const std::string& /*reason*/) {
+void NcclCollectives::give_up_soon() {
   if (!connected_.load(std::memory_order_acquire)) return;
   for (const auto& communicator : communicators_) communicator->shorten(kGrace);
 }
@@ -288,8 +315,9 @@ void NcclCollectives::watch() {
       return;
     }
     lock.unlock();
+    heed_job();
     for (const auto& communicator : communicators_) {
-      if (auto problem = communicator->problem()) fail(*problem);
+      if (auto problem = communicator->problem()) fail(cause_of(*problem));
     }
     lock.lock();
     if (!has_failed()) wake_.wait_for(lock, kWatchPoll);
@@ -297,26 +325,10 @@ void NcclCollectives::watch() {
 }
 
 void NcclCollectives::abort_all(const Communicators& communicators) const {
-  struct Done {
-    std::mutex mutex;
-    std::condition_variable changed;
-    size_t left;
-  };
-  const auto done = std::make_shared<Done>();
-  done->left = communicators.size();
-  // At once: the kernels of one rank may wait for those of another. Not joined: an abort that hangs must not hang this.
-  for (const auto& communicator : communicators) {
-    std::thread([communicator, done] {
-      communicator->abort();
-      const std::lock_guard lock(done->mutex);
-      --done->left;
-      done->changed.notify_all();
-    }).detach();
-  }
-  std::unique_lock lock(done->mutex);
-  const bool ended = done->changed.wait_for(lock, kAbortLimit, [&] { return done->left == 0; });
-  if (!ended) {
-    LOCKSTEP_LOG(Error) << "[nccl] NCCL does not end the work of group " << options_.name << ": ranks=" << done->left;
+  std::vector<std::function<void()>> aborts;
+  for (const auto& communicator : communicators) aborts.emplace_back([communicator] { communicator->abort(); });
+  if (const size_t left = call_detached(std::move(aborts), kAbortLimit); left > 0) {
+    LOCKSTEP_LOG(Error) << "[nccl] NCCL does not end the work of group " << options_.name << ": ranks=" << left;
   }
 }
 

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -25,7 +26,7 @@ class NcclCollectives final : public DeviceCollectives {
   void connect() override;
   void run(std::span<const RankOperations> work, const DeviceCall& call) override;
   void abort(const std::string& reason) override;
-  void give_up_soon(const std::string& reason) override;
+  void give_up_soon() override;
   void check() override;
   void renew() override;
 
@@ -44,6 +45,11 @@ class NcclCollectives final : public DeviceCollectives {
               Clock::time_point deadline);
   void finish_work() const;
 
+  /// Why a call failed: NCCL and CUDA see that another worker is gone, and the job says which one and why.
+  std::string cause_of(const std::string& problem) const;
+  std::optional<int> worker_that_left() const;
+  /// Ends work where the job has failed, and soon where a worker has left.
+  void heed_job();
   /// Notes what has ended the work; the thread of `watch` then aborts. The first reason counts.
   void fail(const std::string& reason);
   bool has_failed() const { return failed_.load(std::memory_order_acquire); }

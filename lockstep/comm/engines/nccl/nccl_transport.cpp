@@ -1,14 +1,20 @@
 #include "lockstep/comm/engines/nccl/nccl_transport.h"
 
+#include <functional>
 #include <thread>
+#include <utility>
 
 #include "lockstep/base/backoff.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+#include "lockstep/comm/engines/nccl/detached_calls.h"
 
 namespace lockstep::comm {
 namespace {
 
 constexpr std::chrono::microseconds kSleep{20};
+/// How long ending all lanes may take.
+constexpr std::chrono::seconds kEndLimit{30};
 
 }  // namespace
 
@@ -18,13 +24,21 @@ NcclTransport::NcclTransport(Job& job, const TransportOptions& options)
                        "[nccl] each lane needs a GPU: lanes=", options.num_lanes, ", devices=", options.devices.size());
   for (int lane = 0; lane < options.num_lanes; ++lane) {
     const auto key = options.name + "/nccl-lane-" + std::to_string(lane);
-    lanes_.push_back(std::make_unique<NcclLane>(job, key, options.devices[lane], options.timeout));
+    lanes_.push_back(std::make_shared<NcclLane>(job, key, options.devices[lane], options.timeout));
   }
 }
 
+/// Lanes are finalized, or aborted, which may hang.
 NcclTransport::~NcclTransport() {
-  if (!is_aborted()) return;
-  for (auto& lane : lanes_) lane->abort();
+  std::vector<std::function<void()>> ends;
+  for (auto& lane : lanes_) {
+    ends.emplace_back([lane = std::move(lane), aborts = is_aborted()] {
+      if (aborts) lane->abort();
+    });
+  }
+  if (const size_t left = call_detached(std::move(ends), kEndLimit); left > 0) {
+    LOCKSTEP_LOG(Error) << "[nccl] NCCL does not end its communicators: lanes=" << left;
+  }
 }
 
 void NcclTransport::do_exchange(const Exchange& exchange) {

@@ -29,7 +29,7 @@ class NcclTransport : public TransportBase {
   void wait(const Exchange& exchange, NcclLane& lane, Progress progress);
   [[noreturn]] void fail(const Exchange& exchange, NcclLane& lane, const std::string& words);
 
-  std::vector<std::unique_ptr<NcclLane>> lanes_;
+  std::vector<std::shared_ptr<NcclLane>> lanes_;
 };
 
 }  // namespace lockstep::comm
