@@ -79,6 +79,14 @@ void order(const c10::Stream& first, const c10::Stream& second) {
   event.block(second);
 }
 
+std::string difference_text(int64_t call, const std::string& difference) {
+  return c10::str(
+      "[pure] call ", call, " of a step that is replayed was recorded again, to compare it with the graph, ",
+      "and the function does something else: ", difference,
+      "; the calls since the last record did what that one did; give what changes as a tensor, or use run() ",
+      "in place of pure()");
+}
+
 c10::Stream current_stream(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
 
 /// Tensors for a graph to read in the place of arguments, which know whether they were written to.
@@ -155,6 +163,7 @@ CapturedReplay::Step& CapturedReplay::find(const StepArguments& arguments) {
 
 bool CapturedReplay::replay(const StepArguments& arguments, Tensors& results) {
   ++num_calls_;
+  difference_.clear();
   const ContextFrame* const frame = current_frame();
   is_nested_ = frame != nullptr && frame->depth > 0;
   current_ = &outside_;
@@ -177,11 +186,11 @@ bool CapturedReplay::replay(const StepArguments& arguments, Tensors& results) {
     refuse(step.why_not);
     return false;
   }
-  if (!step.captured || checks_.are_due(step.num_replays + 1)) return false;
-  if (step.captured->overlap(arguments.tensors)) {
+  if (step.captured && step.captured->overlap(arguments.tensors)) {
     current_ = &outside_;
     return false;
   }
+  if (!step.captured || checks_.are_due(step.num_replays + 1)) return false;
   launch(step, arguments.tensors, results);
   trace::count_replayed_steps(strategy_.num_local_replicas(), step.captured->num_updates());
   comm::note_replayed_run();
@@ -203,33 +212,45 @@ const StepReplay::Tensors& CapturedReplay::begin_run(const StepArguments& argume
 
 void CapturedReplay::begin_recording(const Tensors& arguments) {
   recording_.reset();
+  RunRecording::Turn turn(strategy_);
   Tensors inputs = new_inputs(arguments, device_);
   const auto is_captured = [](const auto& known) { return known.second->captured != nullptr; };
   // LibTorch does not take a pool again whose graphs are all gone.
   if (std::none_of(steps_.begin(), steps_.end(), is_captured)) pool_ = new_graph_pool();
   const c10::Stream stream = capture_stream(device_);
   if (last_stream_) order(*last_stream_, stream);
-  order(current_stream(device_), stream);
-  last_stream_ = stream;  // `launch` orders the caller's stream after it
+  last_stream_ = current_stream(device_);
+  order(*last_stream_, stream);
   if (!current_->captured) free_cached_memory(device_);
   const RunRecording::Place place{device_, pool_, stream, generators_};
-  recording_ = std::make_unique<RunRecording>(strategy_, place, std::move(inputs), arguments);
+  recording_ = std::make_unique<RunRecording>(strategy_, std::move(turn), place, std::move(inputs), arguments);
+}
+
+/// The caller's stream goes on after the one on which was recorded, which the next recording of any strategy takes.
+void CapturedReplay::end_recording() {
+  order(capture_stream(device_), *last_stream_);
+  recording_.reset();
 }
 
 bool CapturedReplay::run_failed() {
   used_graphs_.reset();
   run_arguments_.clear();
   if (!recording_) return false;
-  const std::string why = recording_->why_failed();
-  drop_recording();
-  refuse(why);
+  refuse_recorded(recording_->why_failed());
   return true;
 }
 
 void CapturedReplay::drop_recording() {
   recording_->drop();
-  recording_.reset();
-  order(*last_stream_, current_stream(device_));
+  end_recording();
+}
+
+void CapturedReplay::refuse_recorded(const RunRecording::Failure& failure) {
+  if (failure.is_of_function && current_->captured) {
+    difference_ = difference_text(current_->num_replays + 1, failure.why);
+  }
+  drop_recording();
+  refuse(failure.why);
 }
 
 bool CapturedReplay::end_run(Tensors& results) {
@@ -240,34 +261,34 @@ bool CapturedReplay::end_run(Tensors& results) {
   current_->why_not = strategy_.observers().why_not_captured();
   ++current_->num_runs;
   if (has_graph && refusal_.empty() && !is_nested_) refuse(kResultHasGraph);
+  LOCKSTEP_CHECK_VALUE(difference_.empty(), difference_);
   return true;
 }
 
 bool CapturedReplay::finish_recording(Tensors& results, bool has_graph) {
-  std::string why = refusal_.empty() && has_graph ? kResultHasGraph : refusal_;
+  RunRecording::Failure failure{refusal_.empty() && has_graph ? kResultHasGraph : refusal_};
   std::unique_ptr<CapturedStep> captured;
   try {
-    if (why.empty()) captured = recording_->finish(results, why);
+    if (failure.why.empty()) failure.why = recording_->why_not_recorded();
+    failure.is_of_function = !failure.why.empty();
+    if (failure.why.empty()) captured = recording_->finish(results, failure.why);
   } catch (...) {
     drop_recording();
     throw;
   }
   if (!captured) {
-    drop_recording();
-    refuse(why);
+    refuse_recorded(failure);
     return false;
   }
   Step& step = *current_;
   const bool differs = step.captured && step.captured->calls() != captured->calls();
   const Tensors arguments = recording_->arguments();
-  recording_.reset();
+  end_recording();
   step.captured = std::move(captured);
   launch(step, arguments, results);
-  LOCKSTEP_CHECK_VALUE(!differs, "[pure] call ", step.num_replays,
-                       " of a step that is replayed was recorded again, to ",
-                       "compare it with the graph, and the function does something else: it calls other functions of ",
-                       "LibTorch, or calls them with other numbers; the calls since the last record did what that one ",
-                       "did; give what changes as a tensor, or use run() in place of pure()");
+  LOCKSTEP_CHECK_VALUE(!differs, difference_text(step.num_replays,
+                                                 "it calls other functions of LibTorch, or calls "
+                                                 "them with other numbers"));
   return true;
 }
 

@@ -61,8 +61,12 @@ class CapturedReplay final : public StepReplay {
   std::string key_of(const StepArguments& arguments) const;
   Step& find(const StepArguments& arguments);
   void begin_recording(const Tensors& arguments);
+  void end_recording();
   /// Nothing of the run was computed.
   void drop_recording();
+  /// Does that, and the step runs as `run` does from now on. Where a graph of it was replayed before, it is an error
+  /// that the function can no longer be recorded; the run that follows ends with it.
+  void refuse_recorded(const RunRecording::Failure& failure);
   bool finish_recording(Tensors& results, bool has_graph);
   void launch(Step& step, const Tensors& arguments, Tensors& results);
   void seed_generators(const Step& step);
@@ -86,6 +90,8 @@ class CapturedReplay final : public StepReplay {
   std::optional<c10::Stream> last_stream_;
   /// The present run, where it is recorded.
   std::unique_ptr<RunRecording> recording_;
+  /// How the function differs from the graph that was replayed; empty if it does not.
+  std::string difference_;
   std::optional<UsedGraphs> used_graphs_;
 };
 

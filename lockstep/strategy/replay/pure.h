@@ -191,11 +191,12 @@ class PureStep {
   void run(std::vector<Own>& own, const detail::StepArguments& arguments, Body&& body) {
     for (;;) {
       const detail::StepReplay::Tensors& tensors = replay_->begin_run(arguments);
-      for (size_t replica = 0; replica < own.size(); ++replica) {
-        size_t next = 0;
-        std::apply([&](auto&... each) { (detail::Leaves::replace(each, tensors[replica], next), ...); }, own[replica]);
-      }
       try {
+        for (size_t replica = 0; replica < own.size(); ++replica) {
+          size_t next = 0;
+          std::apply([&](auto&... each) { (detail::Leaves::replace(each, tensors[replica], next), ...); },
+                     own[replica]);
+        }
         return detail::call_replicas_on(*strategy_, body, PerReplica<Own>(own));
       } catch (...) {
         if (!replay_->run_failed()) throw;

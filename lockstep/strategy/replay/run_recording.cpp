@@ -29,14 +29,15 @@ void set_host_numbers(const at::Tensor& state) {
 
 }  // namespace
 
-RunRecording::RunRecording(StrategyImpl& strategy, const Place& place, Tensors inputs, Tensors arguments)
+RunRecording::Turn::Turn(StrategyImpl& strategy) : of_strategy(strategy.run_turn()), of_process(recording_mutex()) {}
+
+RunRecording::RunRecording(StrategyImpl& strategy, Turn turn, const Place& place, Tensors inputs, Tensors arguments)
     : strategy_(strategy),
+      turn_(std::move(turn)),
       device_(place.device),
       inputs_(std::move(inputs)),
       arguments_(std::move(arguments)),
       updates_before_(trace::num_steps(0)),
-      run_turn_(strategy.run_turn()),
-      recording_turn_(recording_mutex()),
       graph_(make_captured_graph(place.device, place.pool)),
       watch_(place.device),
       numbers_before_(host_numbers()),
@@ -50,17 +51,17 @@ RunRecording::RunRecording(StrategyImpl& strategy, const Place& place, Tensors i
   strategy.record_next_run({graph_.get(), place.generators});
 }
 
-RunRecording::~RunRecording() = default;
+RunRecording::~RunRecording() { strategy_.record_next_run({}); }
 
-std::string RunRecording::why_failed() const {
+RunRecording::Failure RunRecording::why_failed() const {
   try {
     throw;
   } catch (const c10::OutOfMemoryError&) {
-    return "there is not enough memory: a graph needs its own, beside what LibTorch keeps for other steps";
+    return {"there is not enough memory: a graph needs its own, beside what LibTorch keeps for other steps", false};
   } catch (...) {
     const std::string last = watch_.last_function();
-    if (last.empty()) return "it does what cannot be recorded";
-    return c10::str("it calls ", last, ", which cannot be recorded (it waits for the GPU, or reads a value)");
+    if (last.empty()) return {"it does what cannot be recorded"};
+    return {c10::str("it calls ", last, ", which cannot be recorded (it waits for the GPU, or reads a value)")};
   }
 }
 
@@ -68,7 +69,6 @@ void RunRecording::drop() {
   for (const auto& [parameter, before] : gradients_) at::Tensor(parameter).mutable_grad() = before;
   strategy_.observers().forget_recorded_run();
   set_host_numbers(numbers_before_);
-  strategy_.record_next_run({});
 }
 
 /// A replay neither makes nor drops gradients on the host, and does not know when those of an earlier call are others.
@@ -95,8 +95,6 @@ std::string RunRecording::why_not_recorded() const {
 }
 
 std::unique_ptr<CapturedStep> RunRecording::finish(const Tensors& results, std::string& why_not) {
-  why_not = why_not_recorded();
-  if (!why_not.empty()) return nullptr;
   CapturedStep::Recorded recorded{.inputs = inputs_,
                                   .outputs = results,
                                   .used_memory = watch_.used_memory(),

@@ -26,10 +26,17 @@ class StrategyImpl;
 /// Internal: a run that is recorded into a graph, of which nothing is computed.
 ///
 /// It has the strategy's turn, and is the only recording in the process, for as long as it lives. The run then ends
-/// with `finish`; it ends with `drop` where the run threw, or `finish` has returned null.
+/// with `finish`; it ends with `drop` where the run threw or differs, or `finish` has returned null.
 class RunRecording {
  public:
   using Tensors = StepReplay::Tensors;
+
+  /// Held from before the stream of recordings and LibTorch's stored memory are used.
+  struct Turn {
+    explicit Turn(StrategyImpl& strategy);
+    std::unique_lock<std::recursive_mutex> of_strategy;
+    std::unique_lock<std::mutex> of_process;
+  };
 
   struct Place {
     c10::Device device;
@@ -42,7 +49,7 @@ class RunRecording {
 
   /// Records the next run of the strategy. Its function is called with `inputs`, which are new tensors, in the place of
   /// `arguments`.
-  RunRecording(StrategyImpl& strategy, const Place& place, Tensors inputs, Tensors arguments);
+  RunRecording(StrategyImpl& strategy, Turn turn, const Place& place, Tensors inputs, Tensors arguments);
   ~RunRecording();
   RunRecording(const RunRecording&) = delete;
   RunRecording& operator=(const RunRecording&) = delete;
@@ -50,25 +57,30 @@ class RunRecording {
   const Tensors& inputs() const { return inputs_; }
   const Tensors& arguments() const { return arguments_; }
 
-  /// Returns what has been recorded, ready to be replayed; null, with the reason, where a replay would not do what the
-  /// run does, or there is no memory for it.
+  /// Why a replay would not do what the run does; empty where it would.
+  std::string why_not_recorded() const;
+  /// Returns what has been recorded, ready to be replayed; null, with the reason, where there is no memory for it, or
+  /// arguments share memory.
   std::unique_ptr<CapturedStep> finish(const Tensors& results, std::string& why_not);
+  struct Failure {
+    std::string why;
+    /// Whether it is what the function does, which memory that ran out is not.
+    bool is_of_function = true;
+  };
   /// Inside of a catch block: why the run threw.
-  std::string why_failed() const;
+  Failure why_failed() const;
   /// What the run has changed on the host becomes what it was before.
   void drop();
 
  private:
   std::string why_not_of_gradients() const;
-  std::string why_not_recorded() const;
 
   StrategyImpl& strategy_;
+  const Turn turn_;
   const c10::Device device_;
   Tensors inputs_;
   Tensors arguments_;
   const int64_t updates_before_;
-  const std::unique_lock<std::recursive_mutex> run_turn_;
-  const std::unique_lock<std::mutex> recording_turn_;
   std::unique_ptr<CapturedGraph> graph_;
   const CaptureWatch watch_;
   /// The state of the host's random numbers before, and how often generators had been seeded.
