@@ -285,6 +285,14 @@ void StrategyImpl::start_replicas(Team& team, int depth, c10::function_ref<void(
   if (team.spread) team.spread->end_run();
 }
 
+void StrategyImpl::check_queued_work() {
+  const auto turn = run_turn();
+  team_->groups[0].impl()->end_run();
+  if (local_gradients_) local_gradients_->end_run(0);
+  if (gradient_groups_) gradient_groups_->end_run();
+  if (team_->spread) team_->spread->end_run();
+}
+
 data::detail::InputWorker StrategyImpl::input_worker() const { return {num_workers(), worker(), num_local_replicas()}; }
 
 int StrategyImpl::worker() const { return workers_ ? workers_->index() : 0; }

@@ -168,6 +168,10 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   /// The calling thread's turn to run, to record or to replay. A run takes it by itself.
   std::unique_lock<std::recursive_mutex> run_turn() { return std::unique_lock<std::recursive_mutex>(run_mutex_); }
 
+  /// Throws where work that runs have queued on GPUs has failed since. Where it does not, values that were read from
+  /// GPUs before are what the runs have computed.
+  void check_queued_work();
+
   /// Those that are called around each run.
   RunObservers& observers() { return observers_; }
   /// Lets all observers compare what replicas hold, where there are several.

@@ -165,7 +165,9 @@ void CheckpointManager::Impl::save(int64_t step) {
   const comm::ActivityScope saving(comm::Activity::Checkpoint);
   throw_error();
   const std::vector<detail::ObjectState> objects = checkpoint.collect();
-  writer.start({step, staging.copy(detail::pieces_to_write(objects, place())), detail::values_of(objects)});
+  std::vector<detail::SavedPiece> pieces = staging.copy(detail::pieces_to_write(objects, place()));
+  strategy->check_queued_work();
+  writer.start({step, std::move(pieces), detail::values_of(objects)});
   last_saved = step;
   last_save_time = std::chrono::steady_clock::now();
 }
@@ -176,7 +178,9 @@ void CheckpointManager::Impl::snapshot(int64_t step) {
   std::vector<detail::ObjectState> objects = checkpoint.collect();
   memory->gather_small(objects);
   try {
-    memory->write(step, objects);
+    memory->write(step, objects, [&] { strategy->check_queued_work(); });
+  } catch (const CollectiveError&) {
+    throw;
   } catch (const c10::Error& error) {
     LOCKSTEP_LOG(Warn) << error.what_without_backtrace() << "; there will be no snapshots in memory";
     memory.reset();

@@ -135,7 +135,8 @@ void MemorySnapshots::gather_small(std::vector<ObjectState>& objects) const {
   }
 }
 
-void MemorySnapshots::write(int64_t step, const std::vector<ObjectState>& objects) {
+void MemorySnapshots::write(int64_t step, const std::vector<ObjectState>& objects,
+                            c10::function_ref<void()> check_values) {
   const bool whole = place_.num_workers == 1 || (!shares_memory_ && is_all_held(objects));
   const std::vector<HeldPiece> pieces = pieces_to_write(objects, whole ? WriterPlace{} : place_);
   const std::vector<int64_t> offsets = piece_offsets(pieces);
@@ -148,6 +149,7 @@ void MemorySnapshots::write(int64_t step, const std::vector<ObjectState>& object
   reserve(slot, index_offset + 2 * static_cast<int64_t>(index.size()) + kHeaderBytes);
   if (num_written_ >= 1) remove_other_jobs();
   copy_pieces(pieces, offsets, slot.memory + kHeaderBytes);
+  check_values();
   std::memcpy(slot.memory + index_offset, index.data(), index.size());
   const SnapshotHeader header{.job = job_,
                               .step = step,

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <c10/util/FunctionRef.h>
+
 #include "lockstep/api.h"
 #include "lockstep/state/state.h"
 #include "lockstep/train/checkpoint.h"
@@ -46,9 +48,10 @@ class LOCKSTEP_API MemorySnapshots {
   /// Where workers do not share memory: gathers small tensors of which each worker holds a part, such as the copies of
   /// variables, so that each one has all. All workers call it.
   void gather_small(std::vector<ObjectState>& objects) const;
-  /// Copies the state into the older file. All workers call it after the same steps. DataError where the memory does
-  /// not suffice.
-  void write(int64_t step, const std::vector<ObjectState>& objects);
+  /// Copies the state into the older file. All workers call it after the same steps. Calls `check_values` when it has
+  /// been copied; where that throws, the snapshot is not complete. DataError where the memory does not suffice.
+  void write(
+      int64_t step, const std::vector<ObjectState>& objects, c10::function_ref<void()> check_values = [] {});
 
   /// Returns what is complete in `folder`, the newest first.
   static std::vector<MemorySnapshot> list(const std::string& folder);
