@@ -148,7 +148,7 @@ void check_settings_apply(const CLI::App& command, const EstimateRequest& reques
       {"--tokens", is_script, "TorchScript models: gpt always has tokens, other models never"},
       {"--device", !is_tpu || request.device == "cpu", "other strategies than tpu"},
       {"--one-machine", plan.workers > 1 && plan.device.is_cpu(), "several workers on CPUs"},
-      {"--shard", is_mirrored && has_own_memory && (plan.replicas > 1 || plan.workers > 1),
+      {"--shard", request.shard == "none" || (is_mirrored && has_own_memory && (plan.replicas > 1 || plan.workers > 1)),
        "several replicas on GPUs, and several workers with machines of their own"},
   };
   for (const Rule& rule : rules) {

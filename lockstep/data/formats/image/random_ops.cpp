@@ -13,22 +13,24 @@
 namespace lockstep::data {
 namespace {
 
-/// Numbers are drawn on the host, also where a replica on a GPU calls.
-at::TensorOptions on_host(at::ScalarType dtype) { return at::device(at::kCPU).dtype(dtype); }
+/// Where numbers are drawn, also where a replica on a GPU calls. They have the default dtype.
+constexpr at::DeviceType kHost = at::kCPU;
 
 /// A number from 0 to `most`.
-int64_t random_offset(int64_t most) { return at::randint(0, most + 1, {1}, on_host(at::kLong)).item<int64_t>(); }
+int64_t random_offset(int64_t most) {
+  return at::randint(0, most + 1, {1}, at::device(kHost).dtype(at::kLong)).item<int64_t>();
+}
 
 bool random_choice(double probability, std::string_view operation) {
   LOCKSTEP_CHECK_VALUE(probability >= 0 && probability <= 1, "[", operation,
                        "] the probability must be from 0 to 1: probability=", probability);
-  return at::rand({1}, on_host(at::kFloat)).item<float>() < probability;
+  return at::rand({1}, kHost).item<float>() < probability;
 }
 
 /// A number of a range around `center`; nothing where the range is empty, without a draw.
 std::optional<double> random_factor(double center, double range, double least) {
   if (range == 0) return std::nullopt;
-  return at::empty({1}, on_host(at::kFloat)).uniform_(std::max(center - range, least), center + range).item<float>();
+  return at::empty({1}, kHost).uniform_(std::max(center - range, least), center + range).item<float>();
 }
 
 void check_jitter(const ColorJitter& jitter) {
@@ -67,7 +69,7 @@ at::Tensor random_vertical_flip_(const at::Tensor& image, double probability) {
 at::Tensor color_jitter_(const at::Tensor& image, const ColorJitter& jitter) {
   detail::check_pixel_image(image, "color_jitter_");
   check_jitter(jitter);
-  const at::Tensor order = at::randperm(4, on_host(at::kLong));
+  const at::Tensor order = at::randperm(4, at::device(kHost).dtype(at::kLong));
   const auto brightness = random_factor(1, jitter.brightness, 0);
   const auto contrast = random_factor(1, jitter.contrast, 0);
   const auto saturation = random_factor(1, jitter.saturation, 0);
