@@ -278,6 +278,41 @@ TEST_F(CapturedStepTest, ImpureFunctionsAreFound) {
       c10::ValueError);
 }
 
+TEST_F(CapturedStepTest, AFunctionThatCanNoLongerBeRecordedIsAnError) {
+  const auto strategy = kOneDevice();
+  bool reads = false;
+  auto step = strategy.pure([&](const torch::Tensor& x) { return reads ? x + x[0].item<double>() : x + 1; });
+  step.check_every(4);
+  for (int i = 0; i < 5; ++i) step(torch::ones({2}, torch::kCUDA));
+  EXPECT_TRUE(step.is_replayed()) << step.why_not();
+  reads = true;
+  std::vector<std::string> errors;
+  for (int i = 0; i < 12; ++i) {
+    try {
+      EXPECT_EQ(step(torch::ones({2}, torch::kCUDA))[0][0].item<double>(), 2.0);
+    } catch (const c10::ValueError& error) {
+      errors.emplace_back(error.what_without_backtrace());
+    }
+  }
+  EXPECT_THAT(errors, ::testing::ElementsAre(HasSubstr("aten::_local_scalar_dense")));
+  EXPECT_FALSE(step.is_replayed());
+}
+
+TEST_F(CapturedStepTest, ArgumentsThatShareMemoryAreNotRecordedByAComparison) {
+  const auto strategy = kOneDevice();
+  auto step = strategy.pure([](const torch::Tensor& x, const torch::Tensor& y) {
+    x.add_(1);
+    return x + y;
+  });
+  step.check_every(2);
+  const auto x = torch::zeros({2}, torch::kCUDA);
+  const auto y = torch::ones({2}, torch::kCUDA);
+  for (int i = 0; i < 4; ++i) step(x, y);
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(step(x, x)[0][0].item<double>(), 2.0 * (i + 5));
+  EXPECT_EQ(step(x, y)[0][0].item<double>(), 12.0);
+  EXPECT_TRUE(step.is_replayed()) << step.why_not();
+}
+
 TEST_F(CapturedStepTest, ModesAndLoadedMemoryAreFollowed) {
   const auto strategy = kOneDevice();
   auto scope = strategy.scope();

@@ -8,7 +8,10 @@
 #include "lockstep/strategy/strategies/mirrored.h"
 #include "lockstep/strategy/strategies/multi_worker_mirrored.h"
 #include "lockstep/strategy/strategy_impl.h"
+#include "lockstep/strategy/variable/variable.h"
+#include "lockstep/train/checkpoint_manager.h"
 #include "tests/support/nccl_ranks.h"
+#include "tests/support/test_folder.h"
 
 namespace lockstep::tests {
 namespace {
@@ -114,6 +117,26 @@ TEST_F(NcclStrategyTest, AFailedRunIsAnErrorAndTheNextOneWorks) {
   }
   const auto sums = strategy->run([] { return all_reduce(); });
   for (const auto& sum : sums) EXPECT_TRUE(sum.eq(3).all().item<bool>());
+}
+
+TEST_F(NcclStrategyTest, ASumThatFailsAfterTheRunIsInNoCheckpoint) {
+  const Variables faults{{"NCCL_STANDIN_HANG_AT", "1"}};
+  const MirroredStrategy strategy({"GPU:0", "GPU:1"});
+  const auto scope = strategy.scope();
+  Variable total(at::zeros({3}),
+                 {.synchronization = VariableSynchronization::OnRead, .aggregation = VariableAggregation::Sum});
+  const TestFolder folder;
+  CheckpointManager manager(Checkpoint({{"total", total}}), folder.path());
+  manager.save(0);  // allocates, and loads kernels, which may wait for the GPU
+  strategy.run([&] { total.assign(all_reduce({.timeout_seconds = 1})); });
+  try {
+    manager.save(1);
+    ADD_FAILURE() << "it was saved";
+  } catch (const CollectiveError& error) {
+    EXPECT_THAT(error.what_without_backtrace(), HasSubstr("was not done on device 0 within 1000 ms"));
+  }
+  manager.wait();
+  EXPECT_EQ(manager.latest(), 0);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "lockstep/base/env.h"
 #include "lockstep/comm/engines.h"
 #include "tests/support/free_port.h"
 
@@ -137,8 +138,7 @@ void in_parallel(const std::vector<std::function<void()>>& bodies) {
 }
 
 std::vector<std::string> engines() {
-  const bool has_standin = std::getenv("LOCKSTEP_NCCL_STANDIN") != nullptr;
-  if (has_standin && comm::find_engine("nccl").available) return {"nccl"};
+  if (env::flag("LOCKSTEP_NCCL_STANDIN")) return {"nccl"};
   std::vector<std::string> names{"shm"};
   if (comm::find_engine("gloo").available) names.emplace_back("gloo");
   return names;

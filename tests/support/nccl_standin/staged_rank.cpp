@@ -53,12 +53,14 @@ StagedRank::StagedRank(Segment& segment, int rank, int num_ranks, const Faults& 
   void* flags = nullptr;
   check(cudaHostAlloc(&flags, sizeof(Flags), cudaHostAllocPortable | cudaHostAllocMapped));
   flags_ = new (flags) Flags{};
+  check(cudaEventCreateWithFlags(&taken_, cudaEventDisableTiming));
   thread_ = std::thread([this] { work(); });
 }
 
 StagedRank::~StagedRank() {
   stops_.store(true);
   thread_.join();
+  cudaEventDestroy(taken_);
   cudaHostUnregister(segment_.base());
   cudaFreeHost(flags_);
 }
@@ -74,6 +76,13 @@ ncclResult_t StagedRank::queue(const std::vector<Call>& calls) {
   for (const Call& call : calls) call.is_message() ? messages.push_back(call) : add_collective(call);
   if (!messages.empty()) add_messages(messages);
   return advance() == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+
+bool StagedRank::is_done() {
+  if (done_.load() < launched_.load()) return false;
+  const bool copies = cudaEventQuery(taken_) == cudaErrorNotReady;
+  if (copies) cudaGetLastError();  // LibTorch would report it as its own
+  return !copies;
 }
 
 ncclResult_t StagedRank::state() {
@@ -211,7 +220,8 @@ bool StagedRank::are_others_staged(const Round& round) const {
 cudaError_t StagedRank::take(const Round& round) {
   auto code = wait_value(round.call.stream, &flags_->done, 1);
   if (code == cudaSuccess) code = write_value(round.call.stream, &flags_->done, 0);
-  return code == cudaSuccess ? copy_all(round.out, round.call.stream) : code;
+  if (code == cudaSuccess) code = copy_all(round.out, round.call.stream);
+  return code == cudaSuccess ? cudaEventRecord(taken_, round.call.stream) : code;
 }
 
 }  // namespace nccl_standin

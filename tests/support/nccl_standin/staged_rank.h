@@ -26,7 +26,7 @@ class StagedRank final : public Carrier {
   ncclResult_t queue(const std::vector<Call>& calls) override;
   ncclResult_t state() override;
   void abort() override { aborted_.store(true); }
-  bool is_done() override { return done_.load() >= launched_.load(); }
+  bool is_done() override;
   bool needs_abort() override { return error_.load() != ncclSuccess && !aborted_.load(); }
   bool is_captured() const override { return false; }
 
@@ -78,6 +78,8 @@ class StagedRank final : public Carrier {
   const Faults faults_;
   /// What the GPU writes: that a round is staged; and reads: that it is done.
   Flags* flags_ = nullptr;
+  /// After the last copies out of the segment.
+  cudaEvent_t taken_ = nullptr;
   std::mutex mutex_;
   /// That of all calls: the flags are those of one stream.
   cudaStream_t stream_ = nullptr;
