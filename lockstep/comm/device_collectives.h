@@ -95,8 +95,8 @@ class LOCKSTEP_API DeviceCollectives {
   virtual void abort(const std::string& reason) = 0;
   /// A rank has failed or left: work that the GPUs do not finish in a few seconds is ended.
   virtual void give_up_soon() = 0;
-  /// Throws what has ended the work, if anything has.
-  virtual void check() = 0;
+  /// Throws what has ended the work, if anything has. `asks` stands in the error as the call.
+  virtual void check(const char* asks) = 0;
   /// As `check` where no call has thrown it yet. Otherwise the ranks of one process are connected anew at the next
   /// call. No rank may be inside a call.
   virtual void renew() = 0;

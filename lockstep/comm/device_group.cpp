@@ -60,9 +60,9 @@ class DeviceGroup final : public GroupImpl {
     host_->leave(cause);
     if (cause) collectives_->give_up_soon();
   }
-  void end_run() override {
-    host_->end_run();
-    collectives_->check();
+  void check_queued_work(const char* asks) override {
+    host_->check_queued_work(asks);
+    collectives_->check(asks);
   }
 
   void do_all_reduce(at::TensorList inputs, at::TensorList outputs, ReduceOp op,

@@ -33,8 +33,9 @@ class GroupImpl {
   virtual void begin_run() {}
   /// This rank's function has ended; a null `cause` means that it returned.
   virtual void leave(const std::exception_ptr& /*cause*/) {}
-  /// All local ranks have ended. Throws where work that they have queued has failed.
-  virtual void end_run() {}
+  /// No local rank is inside a run. Throws where work that they have queued on GPUs has failed; `asks`, such as "run",
+  /// stands in the error.
+  virtual void check_queued_work(const char* /*asks*/) {}
 
   virtual void do_all_reduce(at::TensorList inputs, at::TensorList outputs, ReduceOp op,
                              const CommunicationOptions& options) = 0;

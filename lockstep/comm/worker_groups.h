@@ -31,8 +31,9 @@ class LOCKSTEP_API WorkerGroups {
   /// Ends the run for a local rank: ranks that wait for it in a collective of this run fail at once. A null `cause`
   /// means that its function returned.
   virtual void leave(int local, std::exception_ptr cause) = 0;
-  /// All local ranks have ended. Throws where work that they have queued on GPUs has failed.
-  virtual void end_run() {}
+  /// No local rank is inside a run. Throws where work that they have queued on GPUs has failed; `asks`, such as "run",
+  /// stands in the error.
+  virtual void check_queued_work(const char* /*asks*/) {}
   /// The rendezvous of the ranks in shared memory, for callers that publish more than tensors; null where the workers
   /// share no memory.
   virtual SharedRendezvous* shared_rendezvous() const { return nullptr; }

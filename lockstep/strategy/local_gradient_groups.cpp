@@ -34,9 +34,7 @@ void LocalGradientGroups::leave(int replica, int depth, std::exception_ptr error
   left_ = true;
 }
 
-void LocalGradientGroups::end_run(int depth) {
-  if (depth == begun_at_) groups_[0].impl()->end_run();
-}
+void LocalGradientGroups::check_queued_work(const char* asks) const { groups_[0].impl()->check_queued_work(asks); }
 
 std::unique_ptr<LocalGradientGroups> make_local_gradient_groups(const std::vector<c10::Device>& devices,
                                                                 const WrapGroups& wrap_groups) {

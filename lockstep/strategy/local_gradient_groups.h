@@ -31,8 +31,8 @@ class LocalGradientGroups {
   void begin_run(int depth);
   /// A replica has left a run of that depth: threads that wait for it get an error.
   void leave(int replica, int depth, std::exception_ptr error);
-  /// All replicas have left a run of that depth.
-  void end_run(int depth);
+  /// Throws where work that replicas have queued has failed; `asks` stands in the error.
+  void check_queued_work(const char* asks) const;
 
  private:
   std::shared_ptr<comm::Rendezvous> rendezvous_;

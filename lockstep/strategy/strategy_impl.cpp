@@ -279,18 +279,22 @@ void StrategyImpl::start_replicas(Team& team, int depth, c10::function_ref<void(
         team.rendezvous->leave(replica, error);
         team.groups[static_cast<size_t>(replica)].impl()->leave(error);
       });
-  team.groups[0].impl()->end_run();
-  if (local_gradients_) local_gradients_->end_run(depth);
-  if (begins_gradients) gradient_groups_->end_run();
-  if (team.spread) team.spread->end_run();
+  check_queued_work_of(team, "run");
 }
 
-void StrategyImpl::check_queued_work() {
+void StrategyImpl::check_queued_work_of(const Team& team, const char* asks) const {
+  team.groups[0].impl()->check_queued_work(asks);
+  if (local_gradients_) local_gradients_->check_queued_work(asks);
+  if (gradient_groups_) gradient_groups_->check_queued_work(asks);
+  if (team.spread) team.spread->check_queued_work(asks);
+}
+
+void StrategyImpl::check_queued_work(const char* asks) {
   const auto turn = run_turn();
-  team_->groups[0].impl()->end_run();
-  if (local_gradients_) local_gradients_->end_run(0);
-  if (gradient_groups_) gradient_groups_->end_run();
-  if (team_->spread) team_->spread->end_run();
+  for (const Team* team = team_.get(); team != nullptr; team = team->inside_merge.get()) {
+    check_queued_work_of(*team, asks);
+  }
+  cross_device_ops().check_queued_work(asks);
 }
 
 data::detail::InputWorker StrategyImpl::input_worker() const { return {num_workers(), worker(), num_local_replicas()}; }

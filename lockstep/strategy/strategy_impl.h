@@ -168,9 +168,9 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   /// The calling thread's turn to run, to record or to replay. A run takes it by itself.
   std::unique_lock<std::recursive_mutex> run_turn() { return std::unique_lock<std::recursive_mutex>(run_mutex_); }
 
-  /// Throws where work that runs have queued on GPUs has failed since. Where it does not, values that were read from
-  /// GPUs before are what the runs have computed.
-  void check_queued_work();
+  /// Throws where work that the strategy has queued on GPUs has failed since; `asks`, such as "checkpoint", stands in
+  /// the error. Where it does not, values that were read from GPUs before are what the runs have computed.
+  void check_queued_work(const char* asks);
 
   /// Those that are called around each run.
   RunObservers& observers() { return observers_; }
@@ -222,6 +222,7 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   void run_team(Team& team, int depth, c10::function_ref<void(int)> body);
   void start_team(Team& team, int depth, c10::function_ref<void(int)> body);
   void record_team(Team& team, const RecordedRun& recorded, c10::function_ref<void(int)> body);
+  void check_queued_work_of(const Team& team, const char* asks) const;
   /// `when_ready` is called on the calling thread, before the replicas start.
   void start_replicas(Team& team, int depth, c10::function_ref<void(int)> body, c10::function_ref<void()> when_ready);
 

@@ -166,7 +166,7 @@ void CheckpointManager::Impl::save(int64_t step) {
   throw_error();
   const std::vector<detail::ObjectState> objects = checkpoint.collect();
   std::vector<detail::SavedPiece> pieces = staging.copy(detail::pieces_to_write(objects, place()));
-  strategy->check_queued_work();
+  strategy->check_queued_work("checkpoint");
   writer.start({step, std::move(pieces), detail::values_of(objects)});
   last_saved = step;
   last_save_time = std::chrono::steady_clock::now();
@@ -178,7 +178,7 @@ void CheckpointManager::Impl::snapshot(int64_t step) {
   std::vector<detail::ObjectState> objects = checkpoint.collect();
   memory->gather_small(objects);
   try {
-    memory->write(step, objects, [&] { strategy->check_queued_work(); });
+    memory->write(step, objects, [&] { strategy->check_queued_work("checkpoint"); });
   } catch (const CollectiveError&) {
     throw;
   } catch (const c10::Error& error) {
@@ -275,6 +275,7 @@ std::vector<int64_t> CheckpointManager::checkpoints() const { return detail::lis
 
 bool CheckpointManager::after_step(int64_t step) {
   Impl& own = *impl_;
+  own.check_outside_of_run("after_step");
   detail::report_finished_step(step);
   own.notice_preemption();
   const bool is_first = own.strategy->worker() == 0;

@@ -96,7 +96,9 @@ class LOCKSTEP_API CheckpointManager {
 
   /// Saves the state after `step` steps. Returns when it is copied; waits for the save before. A checkpoint of the same
   /// step is replaced. Throws the error of the save before, once: DataError with path and reason where the disk is full
-  /// or the folder cannot be written; older checkpoints are unchanged. All workers get the same error.
+  /// or the folder cannot be written; older checkpoints are unchanged. All workers get the same error. CollectiveError
+  /// or WorkerError where a collective of an earlier run has failed on GPUs after the run had returned: what it has
+  /// updated may hold anything, and is not written. Restore a checkpoint; the next run then begins anew.
   void save(int64_t step);
   /// Waits until the last save is on the disk, and throws its error. Checkpoints that are no longer kept are removed
   /// afterwards, behind the training.
@@ -122,7 +124,7 @@ class LOCKSTEP_API CheckpointManager {
 
   /// Call it after each step, with the number of steps done. Saves where it is time to. Returns false if the loop must
   /// end: SIGTERM has come to a worker, and the state is saved; all workers return false after the same step. A second
-  /// SIGTERM ends the process at once. Throws errors of saves as `save` does.
+  /// SIGTERM ends the process at once. Throws errors of saves as `save` does. ContextError inside of `run`.
   bool after_step(int64_t step);
   /// The steps from the restored one to `total` - 1, for a loop: restores at the beginning, calls `after_step` after
   /// each turn, ends early if it says so, and saves after the last step.

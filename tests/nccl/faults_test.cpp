@@ -70,7 +70,7 @@ TEST_F(NcclFaultsTest, TheEndOfTheRunThrowsWhatNoCallHasThrown) {
       [](const comm::Group& group) { group.all_reduce(at::ones({1000}, at::device(kCard).dtype(at::kFloat))); });
   EXPECT_EQ(errors[0], "");
   EXPECT_EQ(errors[1], "");
-  EXPECT_THAT(errors[2], AllOf(HasSubstr("all_reduce"), HasSubstr("rank"), HasSubstr("end of the run")));
+  EXPECT_THAT(errors[2], AllOf(HasSubstr("all_reduce"), HasSubstr("rank"), HasSubstr("call=run")));
 }
 
 TEST_F(NcclFaultsTest, AFailureAfterTheRunIsThrownByTheNextRun) {

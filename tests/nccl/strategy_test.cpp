@@ -16,6 +16,7 @@
 namespace lockstep::tests {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class NcclStrategyTest : public NcclReplicasTest {
@@ -134,6 +135,26 @@ TEST_F(NcclStrategyTest, ASumThatFailsAfterTheRunIsInNoCheckpoint) {
     ADD_FAILURE() << "it was saved";
   } catch (const CollectiveError& error) {
     EXPECT_THAT(error.what_without_backtrace(), HasSubstr("was not done on device 0 within 1000 ms"));
+  }
+  manager.wait();
+  EXPECT_EQ(manager.latest(), 0);
+}
+
+TEST_F(NcclStrategyTest, AReductionThatFailsAfterItsCallIsInNoCheckpoint) {
+  const Variables faults{{"NCCL_STANDIN_HANG_AT", "1"}, {"LOCKSTEP_COLLECTIVE_TIMEOUT", "1"}};
+  const MirroredStrategy strategy({"GPU:0", "GPU:1"});
+  const auto scope = strategy.scope();
+  Variable total(at::zeros({3}));
+  const TestFolder folder;
+  CheckpointManager manager(Checkpoint({{"total", total}}), folder.path());
+  manager.save(0);
+  const auto ones = strategy.run([] { return at::ones({3}, at::device(at::kCUDA)); });
+  total.assign(strategy.reduce("sum", ones));
+  try {
+    manager.save(1);
+    ADD_FAILURE() << "it was saved";
+  } catch (const CollectiveError& error) {
+    EXPECT_THAT(error.what_without_backtrace(), AllOf(HasSubstr("call=checkpoint"), HasSubstr("within 1000 ms")));
   }
   manager.wait();
   EXPECT_EQ(manager.latest(), 0);

@@ -99,7 +99,7 @@ class NcclRanks {
         stream.synchronize();
       });
       for (size_t i = 0; i < thrown.size(); ++i) errors[i] = tests::message_of(thrown[i]);
-      groups_[0].impl()->end_run();
+      groups_[0].impl()->check_queued_work("run");
     } catch (...) {
       errors.back() = tests::message_of(std::current_exception());
     }

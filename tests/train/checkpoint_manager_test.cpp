@@ -11,6 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/state/checkpoint_folder.h"
+#include "lockstep/strategy/strategies/one_device.h"
 #include "tests/train/saved_objects.h"
 
 namespace lockstep {
@@ -346,6 +347,17 @@ TEST(CheckpointManager, TheNewestIsRestoredFromMemoryOrDisk) {
   const LogLines lines;
   const CheckpointManager without(training.checkpoint, folder / "run", {.redundancy = 1});
   EXPECT_THAT(lines.text(), HasSubstr("LOCKSTEP_MEMORY_FOLDER"));
+}
+
+TEST(CheckpointManager, IsNotUsedInsideOfARun) {
+  const TestFolder folder;
+  const OneDeviceStrategy strategy("CPU:0");
+  const auto scope = strategy.scope();
+  const Training training;
+  CheckpointManager manager(training.checkpoint, folder.path(), {.every_steps = 1});
+  EXPECT_THROW(strategy.run([&] { manager.save(1); }), ContextError);
+  EXPECT_THROW(strategy.run([&] { manager.after_step(1); }), ContextError);
+  EXPECT_THAT(manager.checkpoints(), IsEmpty());
 }
 
 TEST(CheckpointManager, OptionsAndNamesAreChecked) {

@@ -1,5 +1,7 @@
 #include "lockstep/train/memory_snapshots.h"
 
+#include <stdexcept>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -44,6 +46,23 @@ TEST(MemorySnapshots, TheLastTwoAreThere) {
     expect_training(listed[0], step);
     if (step > 1) expect_training(listed[1], step - 1);
   }
+}
+
+TEST(MemorySnapshots, ValuesThatAreRefusedAreInNone) {
+  const TestFolder folder;
+  MemorySnapshots snapshots(folder.path(), 7, {}, true);
+  snapshots.write(1, training(1));
+  snapshots.write(2, training(2));
+  const auto refuse = [] { throw std::runtime_error("refused"); };
+  EXPECT_THROW(snapshots.write(3, training(3), refuse), std::runtime_error);
+  auto listed = MemorySnapshots::list(folder.path());
+  ASSERT_EQ(listed.size(), 1U);
+  expect_training(listed[0], 2);
+  snapshots.write(4, training(4));
+  listed = MemorySnapshots::list(folder.path());
+  ASSERT_EQ(listed.size(), 2U);
+  expect_training(listed[0], 4);
+  expect_training(listed[1], 2);
 }
 
 TEST(MemorySnapshots, SharesOfAllWorkersAreOneSnapshot) {

@@ -235,13 +235,13 @@ class MessageGroups final : public WorkerGroups {
     if (team_->job->failure() != nullptr) abort();
   }
   void leave(int local, std::exception_ptr cause) override { rendezvous_->leave(local, std::move(cause)); }
-  void end_run() override {
+  void check_queued_work(const char* asks) override {
     if (!collectives_) return;
     try {
-      collectives_->check();
+      collectives_->check(asks);
     } catch (const c10::Error&) {
       // It has ended what the GPUs were doing when the function had returned.
-      throw_failure_of_another(*team_, {.operation = "run"}, team_->worker() * team_->ranks_per_worker);
+      throw_failure_of_another(*team_, {.operation = asks}, team_->worker() * team_->ranks_per_worker);
       throw;
     }
   }

@@ -231,6 +231,8 @@ std::vector<at::Tensor> NcclAllReduce::do_copy(const at::Tensor& value, const st
   return copies.empty() ? CrossDeviceOps::do_copy(value, devices) : copies;
 }
 
+void NcclAllReduce::check_queued_work(const char* asks) const { nccl_->check(asks); }
+
 at::Tensor NcclAllReduce::do_reduce(ReduceOp op, at::ArrayRef<at::Tensor> components, c10::Device device) const {
   if (const at::Tensor reduced = nccl_->reduce(op, components, device); reduced.defined()) return reduced;
   return detail::tree_reduce(op, moved_to(components, device));

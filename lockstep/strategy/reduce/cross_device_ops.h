@@ -94,6 +94,10 @@ class LOCKSTEP_API CrossDeviceOps {
   /// Returns one copy of `value` for each destination.
   Mirrored<at::Tensor> broadcast(const at::Tensor& value, const Destinations& destinations) const;
 
+  /// Throws where a call has returned, and the work that it has queued on GPUs has failed since: a checkpoint asks
+  /// before it is written. `asks` stands in the error.
+  virtual void check_queued_work(const char* /*asks*/) const {}
+
   /// Concatenates the components along `axis`, one copy for each destination. Sizes along `axis` may differ. A single
   /// component is copied unchanged.
   Mirrored<at::Tensor> gather(const PerReplica<at::Tensor>& value, const Destinations& destinations, int64_t axis,
@@ -167,6 +171,7 @@ class LOCKSTEP_API NcclAllReduce : public CrossDeviceOps {
   explicit NcclAllReduce(int num_packs = 1);
   const char* name() const override { return "NcclAllReduce"; }
   int num_packs() const { return num_packs_; }
+  void check_queued_work(const char* asks) const override;
 
  protected:
   at::Tensor do_reduce(ReduceOp op, at::ArrayRef<at::Tensor> components, c10::Device device) const override;

@@ -45,6 +45,13 @@ std::shared_ptr<comm::DeviceCollectives> NcclOnOneThread::between(const std::vec
   return nccl;
 }
 
+void NcclOnOneThread::check(const char* asks) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [cards, nccl] : made_) {
+    if (nccl) nccl->check(asks);
+  }
+}
+
 at::Tensor NcclOnOneThread::reduce(ReduceOp op, at::ArrayRef<at::Tensor> components, c10::Device device) {
   const at::NoGradGuard no_grad;
   std::vector<c10::Device> devices;

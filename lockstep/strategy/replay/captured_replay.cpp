@@ -9,6 +9,7 @@
 #include <c10/core/Event.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/ScopeExit.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
@@ -228,8 +229,8 @@ void CapturedReplay::begin_recording(const Tensors& arguments) {
 
 /// The caller's stream goes on after the one on which was recorded, which the next recording of any strategy takes.
 void CapturedReplay::end_recording() {
+  const auto ended = std::move(recording_);  // also where a call throws, so that others may record
   order(capture_stream(device_), *last_stream_);
-  recording_.reset();
 }
 
 bool CapturedReplay::run_failed() {
@@ -241,6 +242,7 @@ bool CapturedReplay::run_failed() {
 }
 
 void CapturedReplay::drop_recording() {
+  const auto at_end = c10::make_scope_exit([this] { recording_.reset(); });
   recording_->drop();
   end_recording();
 }
@@ -269,7 +271,7 @@ bool CapturedReplay::finish_recording(Tensors& results, bool has_graph) {
   RunRecording::Failure failure{refusal_.empty() && has_graph ? kResultHasGraph : refusal_};
   std::unique_ptr<CapturedStep> captured;
   try {
-    if (failure.why.empty()) failure.why = recording_->why_not_recorded();
+    if (failure.why.empty()) failure.why = recording_->why_not_recorded(current_->captured.get());
     failure.is_of_function = !failure.why.empty();
     if (failure.why.empty()) captured = recording_->finish(results, failure.why);
   } catch (...) {
@@ -281,7 +283,7 @@ bool CapturedReplay::finish_recording(Tensors& results, bool has_graph) {
     return false;
   }
   Step& step = *current_;
-  const bool differs = step.captured && step.captured->calls() != captured->calls();
+  const bool differs = step.captured && !recording_->calls_as(*step.captured);
   const Tensors arguments = recording_->arguments();
   end_recording();
   step.captured = std::move(captured);

@@ -88,7 +88,8 @@ inline constexpr bool kUnpacksOnly<F, std::tuple<Only>> = kUnpacksArgument<F, On
 /// values of a number. From the fourth on the number is an argument of a compiled program: the function must only
 /// compute with it. A graph has no such arguments: give numbers that change as tensors.
 ///
-/// At its 10th, 100th and every 1,000th replay a step is traced or recorded again; a difference is a ValueError.
+/// At its 10th, 100th and every 1,000th replay a step is traced or recorded again; a difference is a ValueError, and so
+/// is a function that can no longer be recorded into a graph.
 ///
 ///     auto step = strategy.pure([&](torch::Tensor x, torch::Tensor y) { ... return loss.detach(); });
 ///     for (auto [x, y] : batches) total += strategy.reduce("sum", step(x, y));

@@ -57,11 +57,17 @@ RunRecording::Failure RunRecording::why_failed() const {
   try {
     throw;
   } catch (const c10::OutOfMemoryError&) {
-    return {"there is not enough memory: a graph needs its own, beside what LibTorch keeps for other steps", false};
+    return {"there is not enough memory: a graph needs its own, beside what LibTorch keeps for other steps"};
   } catch (...) {
+    const std::string text = error_text(std::current_exception());
+    // CUDA and LibTorch say that something is not permitted while a stream is capturing, or during capture.
+    const bool is_refused = text.find("captur") != std::string::npos;
     const std::string last = watch_.last_function();
-    if (last.empty()) return {"it does what cannot be recorded"};
-    return {c10::str("it calls ", last, ", which cannot be recorded (it waits for the GPU, or reads a value)")};
+    if (!is_refused || last.empty()) {
+      return {c10::str("it throws while it is recorded", last.empty() ? "" : ", after " + last, ": ", text),
+              is_refused};
+    }
+    return {c10::str("it calls ", last, ", which cannot be recorded (it waits for the GPU, or reads a value)"), true};
   }
 }
 
@@ -85,10 +91,13 @@ std::string RunRecording::why_not_of_gradients() const {
   return "";
 }
 
-std::string RunRecording::why_not_recorded() const {
-  if (num_seedings() != seedings_before_) return "it calls torch::manual_seed";
-  const bool draws_here = !at::equal(host_numbers(), numbers_before_);
-  if (draws_here) return "it draws random numbers on the host; make them on the GPU";
+std::string RunRecording::why_not_recorded(const CapturedStep* before) const {
+  // Other threads may draw on the host, too: a function that calls what it called before does not.
+  if (before == nullptr || !calls_as(*before)) {
+    if (num_seedings() != seedings_before_) return "it calls torch::manual_seed";
+    const bool draws_here = !at::equal(host_numbers(), numbers_before_);
+    if (draws_here) return "it draws random numbers on the host; make them on the GPU";
+  }
   if (std::string why = strategy_.observers().why_not_captured(); !why.empty()) return why;
   if (std::string why = why_not_of_gradients(); !why.empty()) return why;
   return graph_->why_not();

@@ -57,15 +57,18 @@ class RunRecording {
   const Tensors& inputs() const { return inputs_; }
   const Tensors& arguments() const { return arguments_; }
 
-  /// Why a replay would not do what the run does; empty where it would.
-  std::string why_not_recorded() const;
+  /// Whether the function has called what it called when `step` was recorded.
+  bool calls_as(const CapturedStep& step) const { return watch_.calls() == step.calls(); }
+  /// Why a replay would not do what the run does; empty where it would. `before`, which may be null, is the step that
+  /// was recorded before.
+  std::string why_not_recorded(const CapturedStep* before) const;
   /// Returns what has been recorded, ready to be replayed; null, with the reason, where there is no memory for it, or
   /// arguments share memory.
   std::unique_ptr<CapturedStep> finish(const Tensors& results, std::string& why_not);
   struct Failure {
     std::string why;
-    /// Whether it is what the function does, which memory that ran out is not.
-    bool is_of_function = true;
+    /// Whether it is what the function does. Memory that ran out, for example, is not.
+    bool is_of_function = false;
   };
   /// Inside of a catch block: why the run threw.
   Failure why_failed() const;

@@ -1,10 +1,14 @@
 #include "lockstep/comm/engines/nccl/detached_calls.h"
 
 #include <condition_variable>
+#include <exception>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
+
+#include "lockstep/base/log.h"
 
 namespace lockstep::comm {
 
@@ -17,13 +21,22 @@ size_t call_detached(std::vector<std::function<void()>> calls, std::chrono::mill
   const auto left = std::make_shared<Left>();
   left->count = calls.size();
   for (auto& call : calls) {
-    std::thread([call = std::move(call), left]() mutable {
-      call();
-      call = nullptr;  // what it holds ends before it counts as returned
+    const std::function<void()> make = [call = std::make_shared<std::function<void()>>(std::move(call)), left] {
+      try {
+        (*call)();
+      } catch (const std::exception& error) {
+        LOCKSTEP_LOG(Error) << "[nccl] " << error.what();
+      }
+      *call = nullptr;  // what it holds ends before it counts as returned
       const std::lock_guard lock(left->mutex);
       --left->count;
       left->changed.notify_all();
-    }).detach();
+    };
+    try {
+      std::thread(make).detach();
+    } catch (const std::system_error&) {  // there may be no more threads
+      make();
+    }
   }
   std::unique_lock lock(left->mutex);
   left->changed.wait_for(lock, limit, [&] { return left->count == 0; });

@@ -100,6 +100,7 @@ std::string NcclLane::words(ncclResult_t code) const {
 }
 
 void NcclLane::abort() {
+  const CurrentDevice current(device_);
   if (communicator_ != nullptr) ncclCommAbort(std::exchange(communicator_, nullptr));
   if (end_ != nullptr) cudaEventDestroy(std::exchange(end_, nullptr));
   if (stream_ != nullptr) cudaStreamDestroy(std::exchange(stream_, nullptr));

@@ -268,8 +268,8 @@ void NcclCollectives::give_up_soon() {
   for (const auto& communicator : communicators_) communicator->shorten(kGrace);
 }
 
-void NcclCollectives::check() {
-  if (has_failed()) throw_failure("end of the run");
+void NcclCollectives::check(const char* asks) {
+  if (has_failed()) throw_failure(asks);
 }
 
 void NcclCollectives::renew() {

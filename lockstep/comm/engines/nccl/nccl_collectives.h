@@ -27,7 +27,7 @@ class NcclCollectives final : public DeviceCollectives {
   void run(std::span<const RankOperations> work, const DeviceCall& call) override;
   void abort(const std::string& reason) override;
   void give_up_soon() override;
-  void check() override;
+  void check(const char* asks) override;
   void renew() override;
 
  private:
