@@ -5,6 +5,7 @@
 #include <cctype>
 #include <string>
 
+#include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 
 namespace lockstep {
@@ -53,6 +54,10 @@ std::chrono::milliseconds CommunicationOptions::timeout() const {
   const std::chrono::duration<double> limit(*timeout_seconds);
   if (limit.count() <= 0 || limit >= kLongest) return kLongest;
   return std::max(std::chrono::milliseconds(1), std::chrono::duration_cast<std::chrono::milliseconds>(limit));
+}
+
+std::chrono::milliseconds CommunicationOptions::timeout_or_default() const {
+  return timeout_seconds ? timeout() : env::seconds("LOCKSTEP_COLLECTIVE_TIMEOUT");
 }
 
 }  // namespace lockstep

@@ -66,6 +66,8 @@ struct LOCKSTEP_API CommunicationOptions {
 
   /// The limit of one wait, or zero where the group's limit holds.
   std::chrono::milliseconds timeout() const;
+  /// The limit of one wait, that of LOCKSTEP_COLLECTIVE_TIMEOUT where these options have none.
+  std::chrono::milliseconds timeout_or_default() const;
 };
 
 /// Earlier names of the same things.

@@ -3,7 +3,14 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 
+#include "lockstep/device/stream.h"
+
 namespace lockstep::detail {
+
+ConstantOnGpus::ConstantOnGpus(const at::Tensor& values) {
+  const c10::InferenceMode for_all_steps(false);
+  if (values.defined()) values_ = values.detach().clone();
+}
 
 at::Tensor ConstantOnGpus::on(c10::Device device, at::ScalarType dtype) const {
   if (!device.is_cuda()) return values_.to(device, dtype);
@@ -12,6 +19,7 @@ at::Tensor ConstantOnGpus::on(c10::Device device, at::ScalarType dtype) const {
   if (copy.defined()) return copy;
   const c10::InferenceMode for_all_steps(false);
   copy = values_.to(device, dtype);
+  if (values_.is_cuda()) finish_stream(device);  // other replicas read it on their streams
   return copy;
 }
 

@@ -10,11 +10,11 @@
 
 namespace lockstep::detail {
 
-/// Internal: a tensor of the host that steps read, with a copy on each GPU, made once: a copy waits for the GPU, and
-/// cannot be recorded into a CUDA graph. Nobody writes to it. Thread-safe.
+/// Internal: the present values of a tensor, which may be undefined, with a copy on each GPU, made once: a copy waits
+/// for the GPU, and cannot be recorded into a CUDA graph. Thread-safe.
 class LOCKSTEP_API ConstantOnGpus {
  public:
-  explicit ConstantOnGpus(at::Tensor values) : values_(std::move(values)) {}
+  explicit ConstantOnGpus(const at::Tensor& values);
 
   bool defined() const { return values_.defined(); }
   /// Returns the values on a device, in a dtype.

@@ -112,4 +112,10 @@ bool is_plain_on_cpu(const at::Tensor& tensor) {
          !tensor._is_zerotensor();
 }
 
+bool is_only_handle(const at::Tensor& tensor) {
+  if (tensor.use_count() != 1 || !tensor.has_storage()) return tensor.use_count() == 1;
+  const c10::Storage& storage = tensor.storage();
+  return storage.use_count() == 1 && (storage.data_ptr().get_context() != nullptr || storage.nbytes() == 0);
+}
+
 }  // namespace lockstep::detail

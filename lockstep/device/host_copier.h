@@ -67,4 +67,8 @@ class LOCKSTEP_API HostCopier {
 /// lazy conjugate or negation, not quantized, and no part of a gradient.
 LOCKSTEP_API bool is_plain_on_cpu(const at::Tensor& tensor);
 
+/// Whether nothing but this handle refers to the tensor and its memory, so that nobody else writes to it. Memory that
+/// the tensor does not own, as that of `from_blob` without a deleter, is its maker's.
+LOCKSTEP_API bool is_only_handle(const at::Tensor& tensor);
+
 }  // namespace lockstep::detail

@@ -4,7 +4,6 @@
 #include <mutex>
 
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <c10/util/ScopeExit.h>
 
 namespace lockstep::detail {
 namespace {
@@ -29,6 +28,14 @@ ReservedStreams reserved_streams(c10::Device gpu) {
 
 }  // namespace
 
+GpuScope::GpuScope(c10::Device device) {
+  if (device.is_cuda()) before_ = runtime_of(device).exchangeDevice(device);
+}
+
+GpuScope::~GpuScope() {
+  if (before_) runtime_of(*before_).uncheckedSetDevice(*before_);
+}
+
 ReplicaStream::ReplicaStream(c10::Device device, bool is_only)
     : device_(device), is_callers_(is_only && device.is_cuda()) {
   if (device.is_cpu()) return;
@@ -48,11 +55,7 @@ void ReplicaStream::lead_caller() {
 }
 
 void ReplicaStream::order(const c10::Stream& first, const c10::Stream& second) {
-  // The device of the replica is current meanwhile: LibTorch goes back to the one that was, which makes a context
-  // there.
-  const auto runtime = runtime_of(device_);
-  const c10::Device before = runtime.exchangeDevice(device_);
-  const auto back = c10::make_scope_exit([&] { runtime.uncheckedSetDevice(before); });
+  const GpuScope gpu(device_);
   c10::Event event(device_.type());
   event.record(first);
   event.block(second);

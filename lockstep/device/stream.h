@@ -12,6 +12,19 @@
 /// everything here does nothing.
 namespace lockstep::detail {
 
+/// Makes a GPU current on this thread for as long as it lives; does nothing for other devices. Around events: after a
+/// call of them LibTorch goes back to the device that was current, which makes a context there.
+class LOCKSTEP_API GpuScope {
+ public:
+  explicit GpuScope(c10::Device device);
+  ~GpuScope();
+  GpuScope(const GpuScope&) = delete;
+  GpuScope& operator=(const GpuScope&) = delete;
+
+ private:
+  std::optional<c10::Device> before_;
+};
+
 /// One replica's stream. The work of a replica is ordered after what the caller had queued before `run`, and before
 /// what the caller queues after it; nothing waits on the host. Several replicas have streams of their own; the only one
 /// uses the caller's.

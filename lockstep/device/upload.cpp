@@ -29,6 +29,8 @@ Uploader::~Uploader() {
   if (sources_.empty() && in_flight_.empty()) return;
   try {
     stream_->synchronize();
+    const GpuScope gpu(device_);
+    in_flight_.clear();
   } catch (...) {  // the device has failed: nothing reads any more
   }
 }
@@ -42,9 +44,7 @@ at::Tensor Uploader::upload(const at::Tensor& tensor) {
   num_bytes_ += tensor.nbytes();
   at::Tensor copy = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(device_));
   if (tensor.numel() == 0) return copy;
-  // Others that have the memory may write to it.
-  const bool is_alone = tensor.use_count() == 1 && tensor.storage().use_count() == 1;
-  if (is_alone && tensor.is_pinned()) {
+  if (is_only_handle(tensor) && tensor.is_pinned()) {
     // LibTorch keeps the memory for the stream only if its own allocator's tensor is the source: not a row of one.
     sources_.push_back(tensor);
     copy.copy_(tensor, /*non_blocking=*/true);
@@ -96,6 +96,7 @@ void Uploader::upload_in_parts(const at::Tensor& tensor, const at::Tensor& copy)
 
 std::optional<c10::Event> Uploader::ready() {
   if (!stream_) return std::nullopt;
+  const GpuScope gpu(device_);
   if (num_bytes_ > 0 || !sources_.empty()) {
     c10::Event read(device_.type());
     read.record(*stream_);
@@ -109,6 +110,7 @@ std::optional<c10::Event> Uploader::ready() {
 }
 
 void Uploader::release_read() {
+  const GpuScope gpu(device_);
   while (!in_flight_.empty() && in_flight_.front().read.query()) {
     bytes_in_flight_ -= in_flight_.front().num_bytes;
     in_flight_.pop_front();
@@ -117,6 +119,7 @@ void Uploader::release_read() {
 
 void Uploader::use(const at::Tensor& copy, std::optional<c10::Event>& ready) {
   if (!ready || copy.device().is_cpu()) return;
+  const GpuScope gpu(copy.device());
   const c10::Stream stream = c10::impl::VirtualGuardImpl(copy.device().type()).getStream(copy.device());
   ready->block(stream);
   copy.record_stream(stream);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -22,7 +23,8 @@ using WrapGroups =
 /// threads of GradientBuckets call them, beside the collectives that the replicas make themselves.
 class LocalGradientGroups {
  public:
-  LocalGradientGroups(int num_replicas, const WrapGroups& wrap_groups);
+  /// `timeout`: how long replicas wait for each other.
+  LocalGradientGroups(int num_replicas, const WrapGroups& wrap_groups, std::chrono::milliseconds timeout);
 
   const comm::Group& group(int replica) const { return groups_[static_cast<size_t>(replica)]; }
 
@@ -46,6 +48,7 @@ class LocalGradientGroups {
 
 /// Null unless there are several replicas, all on GPUs.
 std::unique_ptr<LocalGradientGroups> make_local_gradient_groups(const std::vector<c10::Device>& devices,
-                                                                const WrapGroups& wrap_groups);
+                                                                const WrapGroups& wrap_groups,
+                                                                std::chrono::milliseconds timeout);
 
 }  // namespace lockstep::detail

@@ -4,7 +4,6 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/ScopeExit.h>
 
-#include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/diagnostics/activity.h"
 #include "lockstep/comm/diagnostics/call_site.h"
@@ -94,7 +93,7 @@ StrategyImpl::Team::Team(const StrategyImpl& strategy, int depth, const Team* ou
       threads(torch_devices(strategy.devices()), strategy.global_replica(0), strategy.num_workers(),
               strategy.workers() == nullptr ? 1 : strategy.workers()->sharing_cores()) {
   if (strategy.wrap_groups_) groups = strategy.wrap_groups_(std::move(groups), rendezvous);
-  rendezvous->set_default_timeout(env::seconds("LOCKSTEP_COLLECTIVE_TIMEOUT"));
+  rendezvous->set_default_timeout(strategy.communication_options().timeout_or_default());
   if (Workers* workers = strategy.workers()) {
     spread = workers->make_groups(depth == 0 ? "replicas" : c10::str("replicas in merge ", depth),
                                   strategy.num_local_replicas());
@@ -111,10 +110,12 @@ StrategyImpl::Team::Team(const StrategyImpl& strategy, int depth, const Team* ou
   }
 }
 
-StrategyImpl::StrategyImpl(std::vector<LogicalDevice> devices, std::shared_ptr<Workers> workers, WrapGroups wrap_groups)
+StrategyImpl::StrategyImpl(std::vector<LogicalDevice> devices, std::shared_ptr<Workers> workers, WrapGroups wrap_groups,
+                           const CommunicationOptions& options)
     : devices_(std::move(devices)),
       workers_(std::move(workers)),
       wrap_groups_(std::move(wrap_groups)),
+      options_(options),
       parameter_writes_(std::make_unique<ParameterWrites>()) {
   apply_machine_defaults();
   start_trace_of_environment(workers_.get());
@@ -126,7 +127,8 @@ StrategyImpl::StrategyImpl(std::vector<LogicalDevice> devices, std::shared_ptr<W
   if (workers_) worker_groups_ = workers_->make_groups("workers", 1);
   if (workers_ && !workers_->shares_memory())
     gradient_groups_ = workers_->make_groups("gradients", num_local_replicas());
-  if (!workers_) local_gradients_ = make_local_gradient_groups(torch_devices(devices_), wrap_groups_);
+  if (!workers_)
+    local_gradients_ = make_local_gradient_groups(torch_devices(devices_), wrap_groups_, options_.timeout_or_default());
   team_ = std::make_unique<Team>(*this, 0, nullptr);
   if (!workers_) return;
   const auto watch = [&](const comm::WorkerGroups& groups, comm::GroupUse use, const comm::WatchedRuns* runs) {
@@ -294,7 +296,6 @@ void StrategyImpl::check_queued_work(const char* asks) {
   for (const Team* team = team_.get(); team != nullptr; team = team->inside_merge.get()) {
     check_queued_work_of(*team, asks);
   }
-  cross_device_ops().check_queued_work(asks);
 }
 
 data::detail::InputWorker StrategyImpl::input_worker() const { return {num_workers(), worker(), num_local_replicas()}; }

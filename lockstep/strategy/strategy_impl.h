@@ -64,7 +64,7 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   /// Whether sums over replicas inside `run`, those of gradients included, go through `cross_device_ops`.
   virtual bool reduces_with_cross_device_ops() const { return false; }
   /// What collectives do for which a call gives no options.
-  virtual CommunicationOptions communication_options() const { return {}; }
+  const CommunicationOptions& communication_options() const { return options_; }
 
   virtual void update_config(RuntimeConfig& config) const = 0;
 
@@ -168,7 +168,7 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   /// The calling thread's turn to run, to record or to replay. A run takes it by itself.
   std::unique_lock<std::recursive_mutex> run_turn() { return std::unique_lock<std::recursive_mutex>(run_mutex_); }
 
-  /// Throws where work that the strategy has queued on GPUs has failed since; `asks`, such as "checkpoint", stands in
+  /// Throws where work that replicas have queued on GPUs has failed since; `asks`, such as "checkpoint", stands in
   /// the error. Where it does not, values that were read from GPUs before are what the runs have computed.
   void check_queued_work(const char* asks);
 
@@ -197,7 +197,7 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   using WrapGroups = detail::WrapGroups;
 
   explicit StrategyImpl(std::vector<LogicalDevice> devices, std::shared_ptr<Workers> workers = nullptr,
-                        WrapGroups wrap_groups = nullptr);
+                        WrapGroups wrap_groups = nullptr, const CommunicationOptions& options = {});
 
  private:
   /// The threads of the local replicas, with their rendezvous and groups. They wait while a merge function is called,
@@ -229,6 +229,7 @@ class LOCKSTEP_API StrategyImpl : public std::enable_shared_from_this<StrategyIm
   std::vector<LogicalDevice> devices_;
   std::shared_ptr<Workers> workers_;
   WrapGroups wrap_groups_;
+  CommunicationOptions options_;
   std::shared_ptr<comm::WorkerGroups> worker_groups_;
   mutable std::mutex worker_group_mutex_;
   std::shared_ptr<comm::WorkerGroups> gradient_groups_;

@@ -151,7 +151,7 @@ std::shared_ptr<Workers> Workers::join(const ClusterResolver& resolver, int repl
   int number = 0;
   workers->job_ = join_job(describe(resolver, *place), number);
   workers->name_ = c10::str("strategy", number);
-  workers->timeout_ = options.timeout().count() > 0 ? options.timeout() : env::seconds("LOCKSTEP_COLLECTIVE_TIMEOUT");
+  workers->timeout_ = options.timeout_or_default();
   const auto replicas =
       workers->job_->all_gather(workers->name_ + "/replicas", std::to_string(replicas_per_worker), workers->timeout_);
   // Who sees a difference and ends must not take the numbers away from those who have not read them.

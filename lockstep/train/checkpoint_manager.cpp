@@ -10,6 +10,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/trace/trace.h"
 #include "lockstep/comm/diagnostics/activity.h"
+#include "lockstep/strategy/reduce/cross_device_ops.h"
 #include "lockstep/strategy/strategy_impl.h"
 #include "lockstep/strategy/workers.h"
 #include "lockstep/train/checkpoint_writer.h"
@@ -115,6 +116,12 @@ struct CheckpointManager::Impl {
                            "] must be called outside of run");
   }
 
+  /// After values were read from GPUs: throws where they are not what the program has computed.
+  void check_queued_work() const {
+    strategy->check_queued_work("checkpoint");
+    strategy->cross_device_ops().check_queued_work("checkpoint");
+  }
+
   void notice_preemption() {
     if (!notice) notice = std::make_unique<detail::PreemptionNotice>();
   }
@@ -166,7 +173,7 @@ void CheckpointManager::Impl::save(int64_t step) {
   throw_error();
   const std::vector<detail::ObjectState> objects = checkpoint.collect();
   std::vector<detail::SavedPiece> pieces = staging.copy(detail::pieces_to_write(objects, place()));
-  strategy->check_queued_work("checkpoint");
+  check_queued_work();
   writer.start({step, std::move(pieces), detail::values_of(objects)});
   last_saved = step;
   last_save_time = std::chrono::steady_clock::now();
@@ -178,7 +185,7 @@ void CheckpointManager::Impl::snapshot(int64_t step) {
   std::vector<detail::ObjectState> objects = checkpoint.collect();
   memory->gather_small(objects);
   try {
-    memory->write(step, objects, [&] { strategy->check_queued_work("checkpoint"); });
+    memory->write(step, objects, [&] { check_queued_work(); });
   } catch (const CollectiveError&) {
     throw;
   } catch (const c10::Error& error) {

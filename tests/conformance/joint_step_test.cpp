@@ -70,6 +70,15 @@ class JointStepTest : public ::testing::TestWithParam<NamedStrategy> {
 
   void plain_backward() { torch::nll_loss(plain->forward(x), y).backward(); }
 
+  void train_plain(int steps) {
+    SGD reference(plain->parameters(), 0.1);
+    for (int step = 0; step < steps; ++step) {
+      reference.zero_grad();
+      plain_backward();
+      reference.step();
+    }
+  }
+
   NamedStrategy named;
   Strategy strategy;
   torch::Tensor x, y;
@@ -227,12 +236,7 @@ TEST_P(JointStepTest, FrozenParametersStay) {
 }
 
 TEST_P(JointStepTest, AfterAnExceptionThereAreNoGradients) {
-  SGD reference(plain->parameters(), 0.1);
-  for (int step = 0; step < 2; ++step) {
-    reference.zero_grad();
-    plain_backward();
-    reference.step();
-  }
+  train_plain(2);
   auto scope = strategy.scope();
   auto model = make_model();
   auto sgd = optimizer<SGD>(model, 0.1);
@@ -255,6 +259,27 @@ TEST_P(JointStepTest, AfterAnExceptionThereAreNoGradients) {
       sgd.minimize(loss(model, a, b));
     });
   }
+  expect_equals_plain(model);
+}
+
+TEST_P(JointStepTest, AFirstRunThatFailsOnOneReplicaLeavesNothing) {
+  if (named.has_workers()) GTEST_SKIP() << "several processes: the error ends the job";
+  if (named.is_traced()) GTEST_SKIP() << "traced replicas make the same calls";
+  train_plain(3);
+  auto scope = strategy.scope();
+  auto model = make_model();
+  auto sgd = optimizer<SGD>(model, 0.1);
+  EXPECT_ANY_THROW(run([&](auto a, auto b) {
+    if (get_replica_context().replica_id_in_sync_group() == named.replicas - 1) throw std::runtime_error("on purpose");
+    sgd.minimize(loss(model, a, b));
+  }));
+  // Replicas that have begun backward, and those that have not, agree on what comes next.
+  run([&](auto a, auto b) {
+    sgd.zero_grad();
+    loss(model, a, b).backward();
+    sgd.step();
+  });
+  for (int step = 0; step < 2; ++step) run([&](auto a, auto b) { sgd.minimize(loss(model, a, b)); });
   expect_equals_plain(model);
 }
 

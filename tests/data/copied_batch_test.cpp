@@ -125,6 +125,20 @@ TEST(CopiedBatchTest, TensorsThatAFunctionKeepsAreCopiedAtOnce) {
   expect_same_batches(rows.batch(300));
 }
 
+TEST(CopiedBatchTest, MemoryThatATensorDoesNotOwnIsCopiedAtOnce) {
+  const auto memory = std::make_shared<std::vector<float>>(1024);
+  const auto rows = range(600).map([memory](int64_t i) {
+    std::fill(memory->begin(), memory->end(), static_cast<float>(i));
+    return at::from_blob(memory->data(), {1024}, at::kFloat);
+  });
+  expect_same_batches(rows.batch(300));
+  const auto kept = rows.cache();
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    float expected = 0;
+    for (const at::Tensor& row : kept) EXPECT_EQ(row[0].item<float>(), expected++);
+  }
+}
+
 TEST(CopiedBatchTest, AFailedElementIsMissing) {
   const auto rows = range(900).map([](int64_t i) {
     if (i % 100 == 37) throw std::runtime_error("bad element");

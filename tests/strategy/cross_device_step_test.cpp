@@ -2,8 +2,11 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
+#include <thread>
 #include <vector>
 
+#include <c10/util/ScopeExit.h>
 #include <torch/torch.h>
 
 #include "lockstep/lockstep.h"
@@ -66,6 +69,28 @@ class CrossDeviceStepTest : public tests::ReplicasTest {
     return {w.components()[0].item<float>(), v.components()[0].item<float>()};
   }
 };
+
+TEST_F(CrossDeviceStepTest, UpdatesHaveTheTimeoutOfTheStrategy) {
+  const MirroredStrategy strategy({"CPU:0", "CPU:1"}, nullptr, {.timeout_seconds = 0.05});
+  const auto scope = strategy.scope();
+  const Variable w(0.0);
+  auto sgd = optimizer<torch::optim::SGD>(std::vector{w}, 1.0);
+  std::atomic<bool> has_failed = false;
+  EXPECT_THROW(strategy.run([&] {
+    if (replica_id() == 1) {
+      while (!has_failed) std::this_thread::yield();
+      return;
+    }
+    const auto at_end = c10::make_scope_exit([&] { has_failed = true; });
+    try {
+      sgd.minimize(w * 1.0);
+    } catch (const CollectiveError& error) {
+      EXPECT_NE(std::string(error.what()).find("timeout=0.05 s"), std::string::npos) << error.what();
+      throw;
+    }
+  }),
+               CollectiveError);
+}
 
 TEST_F(CrossDeviceStepTest, GradientsGoThroughTheUsersOperations) {
   const auto ops = std::make_shared<DoublingOps>();

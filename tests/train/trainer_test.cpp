@@ -141,10 +141,12 @@ TEST(TrainerUnitTest, WeightsOfRowsAndClasses) {
   const auto y = torch::randint(2, {10}, torch::kLong);
   const auto weights = torch::rand({10}, torch::kDouble);
   const auto of_classes = torch::tensor({0.5, 2.0}, torch::kDouble);
+  const auto given = of_classes.clone();
   TrainedRegression trained({.metrics = {metrics::sparse_categorical_accuracy("accuracy")},
                              .weighted_metrics = {metrics::sparse_categorical_accuracy("weighted")},
-                             .class_weights = of_classes},
+                             .class_weights = given},
                             2, losses::cross_entropy());
+  given.zero_();  // too late
   const auto logs = trained.trainer.evaluate(data::from_tensor_slices(std::tuple{x, y, weights}).batch(4));
   torch::manual_seed(3);
   Regression alone;

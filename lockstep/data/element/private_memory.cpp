@@ -72,11 +72,6 @@ at::Tensor taken(Row row) {
   return tensor_in(std::move(row.buffer), row.data, *row.type);
 }
 
-/// Whether nothing but this handle refers to the tensor and its memory.
-bool is_alone(const at::Tensor& tensor) {
-  return tensor.use_count() == 1 && (!tensor.has_storage() || tensor.storage().use_count() == 1);
-}
-
 /// LibTorch itself refuses to write to tensors that take part in a gradient; a copy on an XLA device would be traced.
 bool may_be_written(const at::Tensor& tensor) {
   return tensor.defined() && !tensor.requires_grad() && (tensor.is_cpu() || tensor.is_cuda());
@@ -139,7 +134,8 @@ void keep(Leaf& leaf) {
   } else if (auto* list = leaf.as<LeafList>()) {
     visit_list(*list, keep);
   } else if (auto* tensor = leaf.as<at::Tensor>()) {
-    if (may_be_written(*tensor) && (!is_alone(*tensor) || is_of_file(*tensor))) *tensor = tensor->clone();
+    if (may_be_written(*tensor) && (!lockstep::detail::is_only_handle(*tensor) || is_of_file(*tensor)))
+      *tensor = tensor->clone();
     if (has_excess(*tensor)) *tensor = tensor->clone();
   }
 }
@@ -210,7 +206,7 @@ void own_tensors(Element& element) { own_tensors(element, false, nullptr); }
 void own_tensors(Element& element, bool pin_memory, lockstep::detail::HostCopier* copier) {
   for (Leaf& leaf : element.leaves) {
     auto* tensor = leaf.as<at::Tensor>();
-    if (tensor == nullptr || !may_be_written(*tensor) || is_alone(*tensor)) continue;
+    if (tensor == nullptr || !may_be_written(*tensor) || lockstep::detail::is_only_handle(*tensor)) continue;
     const bool is_plain = copier != nullptr && lockstep::detail::is_plain_on_cpu(*tensor);
     *tensor = is_plain ? copier->clone(*tensor, pin_memory) : tensor->clone();
   }

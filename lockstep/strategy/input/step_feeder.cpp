@@ -11,6 +11,7 @@
 #include "lockstep/data/element/private_memory.h"
 #include "lockstep/data/transforms/sound_skip.h"
 #include "lockstep/device/placement.h"
+#include "lockstep/device/stream.h"
 #include "lockstep/device/thread_share.h"
 #include "lockstep/xla/tensor/lazy_storage.h"
 
@@ -47,6 +48,7 @@ void upload_element(data::Element& element, Uploader& uploader) {
   for (data::Leaf& leaf : element.leaves) {
     if (leaf.as<data::Row>() != nullptr) {
       const at::Tensor borrowed = data::detail::to_tensor(leaf);
+      const at::Tensor second_handle = borrowed;  // others may have the memory of the row, and write to it
       at::Tensor on_device = uploaded(borrowed, uploader);
       if (data::detail::any_bus_error()) data::detail::check_read(leaf);
       // Replicas may write to their batches: on the CPU they get memory of their own.
@@ -156,6 +158,8 @@ Step StepFeeder::used(UploadedStep uploaded) {
     for (data::Leaf& leaf : element->leaves) {
       if (const auto* tensor = leaf.as<at::Tensor>()) Uploader::use(*tensor, uploaded.ready[replica]);
     }
+    const GpuScope gpu(uploaded.ready[replica]->device());
+    uploaded.ready[replica].reset();
   }
   return std::move(uploaded.step);
 }

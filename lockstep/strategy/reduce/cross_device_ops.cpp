@@ -12,6 +12,7 @@
 #include "lockstep/device/device_scope.h"
 #include "lockstep/device/device_spec.h"
 #include "lockstep/device/logical_devices.h"
+#include "lockstep/strategy/reduce/nccl_groups.h"
 #include "lockstep/strategy/reduce/nccl_on_one_thread.h"
 #include "lockstep/strategy/reduce/tree_reduce.h"
 #include "lockstep/strategy/variable/variable.h"
@@ -52,10 +53,10 @@ std::optional<int> card_of(const std::string& name) {
   return has_logical_device(name) ? torch_device(name).index() : spec.index().value_or(0);
 }
 
-/// NCCL adds in an order of its own.
+/// NCCL adds in an order of its own, between GPUs.
 const CrossDeviceOps& for_call(const CrossDeviceOps& ops, const CommunicationOptions& options) {
   static const ReductionToOneDevice exact;
-  return options.deterministic && typeid(ops) == typeid(NcclAllReduce) ? exact : ops;
+  return detail::does_without_nccl(options) && typeid(ops) == typeid(NcclAllReduce) ? exact : ops;
 }
 
 std::vector<at::Tensor> moved_to(at::ArrayRef<at::Tensor> components, c10::Device device) {

@@ -2,7 +2,6 @@
 
 #include <c10/core/Device.h>  // before device_group.h, which needs it
 
-#include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/comm/device_collectives.h"
@@ -36,7 +35,7 @@ std::function<std::vector<comm::Group>(std::vector<comm::Group>, const std::shar
                        << (reason.empty() ? "NCCL" : "kernels of lockstep or copies: " + reason);
   }
   if (!reason.empty()) return nullptr;
-  options.timeout = env::seconds("LOCKSTEP_COLLECTIVE_TIMEOUT");
+  options.timeout = of_strategy.timeout_or_default();
   return [options](const std::vector<comm::Group>& hosts, const std::shared_ptr<comm::Rendezvous>& rendezvous) {
     comm::DeviceCollectivesOptions named = options;
     named.name = rendezvous->name();

@@ -94,7 +94,8 @@ at::Tensor reduce_along(const StrategyImpl& strategy, ReduceOp op, const std::ve
   }
   LOCKSTEP_CHECK_VALUE(!taken.empty(), "[reduce] ", op, " of no values: every replica is empty along the axis");
   const ReduceOp across = op == ReduceOp::Mean ? ReduceOp(ReduceOp::Sum) : op;
-  at::Tensor total = strategy.cross_device_ops().reduce(across, per_replica(taken), result_device())[0];
+  at::Tensor total = strategy.cross_device_ops().reduce(across, per_replica(taken), result_device(),
+                                                        strategy.communication_options())[0];
   return op == ReduceOp::Mean ? divide_for_mean(total, static_cast<double>(count)) : total;
 }
 
@@ -132,7 +133,7 @@ at::Tensor reduce_erased(const StrategyImpl& strategy, ReduceOp op, const Erased
   if (!strategy.distributes_values() && value.components.size() == 1) return value.components[0];
   if (same_everywhere) return value.components[0];
   return strategy.cross_device_ops().reduce(op, per_replica(strategy.of_all_replicas(value.components)),
-                                            result_device())[0];
+                                            result_device(), strategy.communication_options())[0];
 }
 
 void check_equal_shapes(const StrategyImpl& strategy, const std::vector<at::Tensor>& components) {

@@ -75,6 +75,7 @@ bool is_plain(const at::Tensor& tensor) {
 
 void order(const c10::Stream& first, const c10::Stream& second) {
   if (first == second) return;
+  const GpuScope gpu(first.device());
   c10::Event event(first.device_type());
   event.record(first);
   event.block(second);

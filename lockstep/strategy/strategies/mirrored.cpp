@@ -24,9 +24,8 @@ class MirroredImpl final : public detail::StrategyImpl {
  public:
   MirroredImpl(std::vector<LogicalDevice> devices, const Ops& cross_device_ops, const CommunicationOptions& options,
                WrapGroups wrap_groups)
-      : StrategyImpl(std::move(devices), nullptr, std::move(wrap_groups)),
-        cross_device_ops_(cross_device_ops),
-        options_(options) {}
+      : StrategyImpl(std::move(devices), nullptr, std::move(wrap_groups), options),
+        cross_device_ops_(cross_device_ops) {}
 
   const char* type_name() const override { return "MirroredStrategy"; }
   bool distributes_values() const override { return true; }
@@ -34,13 +33,11 @@ class MirroredImpl final : public detail::StrategyImpl {
   bool reduces_with_cross_device_ops() const override {
     return num_local_replicas() > 1 && !adds_as_replicas_do(*cross_device_ops_);
   }
-  CommunicationOptions communication_options() const override { return options_; }
   void update_config(RuntimeConfig& config) const override { config.isolate_session_state = true; }
   bool supports_input_per_replica() const override { return true; }
 
  private:
   Ops cross_device_ops_;
-  CommunicationOptions options_;
 };
 
 /// Replicas add together what the operations of lockstep would add on one thread; those of NcclAllReduce with NCCL.

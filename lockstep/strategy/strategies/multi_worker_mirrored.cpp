@@ -68,7 +68,7 @@ Plan make_plan(std::shared_ptr<ClusterResolver> resolver, const CommunicationOpt
 class MultiWorkerMirroredImpl final : public detail::StrategyImpl {
  public:
   explicit MultiWorkerMirroredImpl(Plan plan)
-      : StrategyImpl(plan.devices, plan.workers, wrap_groups(plan)),
+      : StrategyImpl(plan.devices, plan.workers, wrap_groups(plan), plan.options),
         plan_(std::move(plan)),
         cross_device_ops_(detail::does_without_nccl(plan_.options) ? std::make_shared<ReductionToOneDevice>()
                                                                    : select_cross_device_ops(names())) {}
@@ -76,7 +76,6 @@ class MultiWorkerMirroredImpl final : public detail::StrategyImpl {
   const char* type_name() const override { return "MultiWorkerMirroredStrategy"; }
   bool distributes_values() const override { return true; }
   const CrossDeviceOps& cross_device_ops() const override { return *cross_device_ops_; }
-  CommunicationOptions communication_options() const override { return plan_.options; }
   std::shared_ptr<ClusterResolver> cluster_resolver() const override { return plan_.resolver; }
   bool is_chief() const override { return plan_.is_chief; }
   bool between_graph() const override { return true; }

@@ -16,7 +16,8 @@ struct CrossEntropyOptions {
   /// where replicas have different numbers of them.
   std::optional<int64_t> ignore_index = std::nullopt;
   double label_smoothing = 0;
-  /// A weight for each class. The loss is divided by the sum of the weights of the targets, as LibTorch's mean is.
+  /// A weight for each class, copied when the loss is made. The loss is divided by the sum of the weights of the
+  /// targets, as LibTorch's mean is.
   at::Tensor class_weights = {};
 };
 

@@ -40,8 +40,8 @@ struct TrainerOptions {
   /// Metrics in which examples count by their weights.
   std::vector<TrackedMetric> weighted_metrics = {};
   std::vector<std::shared_ptr<Callback>> callbacks = {};
-  /// A weight for each class: the weight of an example is multiplied by that of its target. The loss is divided by the
-  /// number of examples, whatever their weights.
+  /// A weight for each class, copied when the Trainer is made: the weight of an example is multiplied by that of its
+  /// target. The loss is divided by the number of examples, whatever their weights.
   at::Tensor class_weights = {};
   /// Called in each replica: a loss of the parameters, which is counted once. `scale_regularization_loss` is applied.
   std::function<at::Tensor()> regularization = {};

@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/element/bus_errors.h"
 #include "lockstep/data/element/private_memory.h"
+#include "lockstep/device/host_copier.h"
 
 namespace lockstep::data::detail {
 namespace {
@@ -217,7 +218,7 @@ bool BatchAssembler::is_copied_later(size_t index, const Leaf& leaf) const {
   if (!column.is_large || form_->data[index] == nullptr) return false;
   if (const auto* row = leaf.as<Row>()) return !row->buffer->may_fail();  // that is found when it is copied
   const auto* tensor = leaf.as<at::Tensor>();
-  return tensor != nullptr && tensor->use_count() == 1 && tensor->storage().use_count() == 1;
+  return tensor != nullptr && lockstep::detail::is_only_handle(*tensor);
 }
 
 void BatchAssembler::copy_later(size_t index, Leaf& leaf) {
