@@ -59,8 +59,10 @@ struct DeviceCollectivesOptions {
   std::string name;
   /// The GPU of each local rank.
   std::vector<int> devices{};
-  /// How long to wait for other ranks while connecting, and in calls without a limit of their own.
+  /// How long to wait for other ranks in calls without a limit of their own, and while connecting.
   std::chrono::milliseconds timeout{};
+  /// How long while connecting, where that is longer: several cards take seconds.
+  std::chrono::milliseconds connect_timeout{};
   /// The job whose workers have these ranks, each as many; null for the ranks of one process.
   std::shared_ptr<Job> job{};
 };

@@ -18,8 +18,9 @@ at::Tensor ConstantOnGpus::on(c10::Device device, at::ScalarType dtype) const {
   at::Tensor& copy = copies_[{device.index(), dtype}];
   if (copy.defined()) return copy;
   const c10::InferenceMode for_all_steps(false);
-  copy = values_.to(device, dtype);
-  if (values_.is_cuda()) finish_stream(device);  // other replicas read it on their streams
+  const at::Tensor made = values_.to(device, dtype);
+  if (values_.is_cuda() && !made.is_same(values_)) finish_stream(device);  // others read it on their streams
+  copy = made;
   return copy;
 }
 

@@ -10,6 +10,22 @@ namespace {
 
 c10::impl::VirtualGuardImpl runtime_of(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()); }
 
+/// Makes a GPU current on this thread for as long as it lives; does nothing for other devices.
+class GpuScope {
+ public:
+  explicit GpuScope(c10::Device device) {
+    if (device.is_cuda()) before_ = runtime_of(device).exchangeDevice(device);
+  }
+  ~GpuScope() {
+    if (before_) runtime_of(*before_).uncheckedSetDevice(*before_);
+  }
+  GpuScope(const GpuScope&) = delete;
+  GpuScope& operator=(const GpuScope&) = delete;
+
+ private:
+  std::optional<c10::Device> before_;
+};
+
 struct ReservedStreams {
   c10::Stream uploads;
   c10::Stream captures;
@@ -28,12 +44,28 @@ ReservedStreams reserved_streams(c10::Device gpu) {
 
 }  // namespace
 
-GpuScope::GpuScope(c10::Device device) {
-  if (device.is_cuda()) before_ = runtime_of(device).exchangeDevice(device);
+StreamEvent::StreamEvent(const c10::Stream& stream) {
+  const GpuScope gpu(stream.device());
+  event_.emplace(stream.device_type());
+  event_->record(stream);
 }
 
-GpuScope::~GpuScope() {
-  if (before_) runtime_of(*before_).uncheckedSetDevice(*before_);
+StreamEvent::~StreamEvent() {
+  if (!event_ || !event_->was_marked_for_recording()) return;  // it was moved
+  try {
+    const GpuScope gpu(event_->device());
+    event_.reset();
+  } catch (...) {  // the device has failed
+  }
+}
+
+void StreamEvent::block(const c10::Stream& stream) const {
+  const GpuScope gpu(stream.device());
+  event_->block(stream);
+}
+
+void order_streams(const c10::Stream& first, const c10::Stream& second) {
+  if (first != second) StreamEvent(first).block(second);
 }
 
 ReplicaStream::ReplicaStream(c10::Device device, bool is_only)
@@ -46,19 +78,12 @@ void ReplicaStream::follow_caller() {
   if (is_callers_) {
     stream_ = runtime_of(device_).getStream(device_);
   } else if (stream_) {
-    order(runtime_of(device_).getStream(device_), *stream_);
+    order_streams(runtime_of(device_).getStream(device_), *stream_);
   }
 }
 
 void ReplicaStream::lead_caller() {
-  if (stream_ && !is_callers_) order(*stream_, runtime_of(device_).getStream(device_));
-}
-
-void ReplicaStream::order(const c10::Stream& first, const c10::Stream& second) {
-  const GpuScope gpu(device_);
-  c10::Event event(device_.type());
-  event.record(first);
-  event.block(second);
+  if (stream_ && !is_callers_) order_streams(*stream_, runtime_of(device_).getStream(device_));
 }
 
 ReplicaStream::Scope::Scope(ReplicaStream& stream) {

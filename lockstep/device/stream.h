@@ -12,18 +12,27 @@
 /// everything here does nothing.
 namespace lockstep::detail {
 
-/// Makes a GPU current on this thread for as long as it lives; does nothing for other devices. Around events: after a
-/// call of them LibTorch goes back to the device that was current, which makes a context there.
-class LOCKSTEP_API GpuScope {
+/// What a stream has queued so far, for others to wait for. Its GPU is current while LibTorch's event is recorded,
+/// waited for and destroyed: LibTorch then goes back to the device that was current before, which makes a context
+/// there.
+class LOCKSTEP_API StreamEvent {
  public:
-  explicit GpuScope(c10::Device device);
-  ~GpuScope();
-  GpuScope(const GpuScope&) = delete;
-  GpuScope& operator=(const GpuScope&) = delete;
+  explicit StreamEvent(const c10::Stream& stream);
+  ~StreamEvent();
+  StreamEvent(StreamEvent&&) noexcept = default;
+  StreamEvent& operator=(StreamEvent&&) = delete;
+
+  /// What `stream` gets from now on begins after it.
+  void block(const c10::Stream& stream) const;
+  /// Whether it is done.
+  bool query() const { return event_->query(); }
 
  private:
-  std::optional<c10::Device> before_;
+  std::optional<c10::Event> event_;
 };
+
+/// What `second` gets from now on begins after what `first` has queued so far.
+LOCKSTEP_API void order_streams(const c10::Stream& first, const c10::Stream& second);
 
 /// One replica's stream. The work of a replica is ordered after what the caller had queued before `run`, and before
 /// what the caller queues after it; nothing waits on the host. Several replicas have streams of their own; the only one
@@ -51,8 +60,6 @@ class LOCKSTEP_API ReplicaStream {
   };
 
  private:
-  void order(const c10::Stream& first, const c10::Stream& second);
-
   c10::Device device_;
   /// Whether it is the caller's.
   bool is_callers_;

@@ -29,8 +29,6 @@ Uploader::~Uploader() {
   if (sources_.empty() && in_flight_.empty()) return;
   try {
     stream_->synchronize();
-    const GpuScope gpu(device_);
-    in_flight_.clear();
   } catch (...) {  // the device has failed: nothing reads any more
   }
 }
@@ -94,32 +92,25 @@ void Uploader::upload_in_parts(const at::Tensor& tensor, const at::Tensor& copy)
   }
 }
 
-std::optional<c10::Event> Uploader::ready() {
+std::optional<StreamEvent> Uploader::ready() {
   if (!stream_) return std::nullopt;
-  const GpuScope gpu(device_);
   if (num_bytes_ > 0 || !sources_.empty()) {
-    c10::Event read(device_.type());
-    read.record(*stream_);
-    in_flight_.push_back({std::move(read), std::move(sources_), num_bytes_});
+    in_flight_.push_back({StreamEvent(*stream_), std::move(sources_), num_bytes_});
     sources_.clear();
     bytes_in_flight_ += std::exchange(num_bytes_, 0);
   }
-  std::optional<c10::Event> event(std::in_place, device_.type());
-  event->record(*stream_);
-  return event;
+  return std::optional<StreamEvent>(std::in_place, *stream_);
 }
 
 void Uploader::release_read() {
-  const GpuScope gpu(device_);
   while (!in_flight_.empty() && in_flight_.front().read.query()) {
     bytes_in_flight_ -= in_flight_.front().num_bytes;
     in_flight_.pop_front();
   }
 }
 
-void Uploader::use(const at::Tensor& copy, std::optional<c10::Event>& ready) {
+void Uploader::use(const at::Tensor& copy, const std::optional<StreamEvent>& ready) {
   if (!ready || copy.device().is_cpu()) return;
-  const GpuScope gpu(copy.device());
   const c10::Stream stream = c10::impl::VirtualGuardImpl(copy.device().type()).getStream(copy.device());
   ready->block(stream);
   copy.record_stream(stream);

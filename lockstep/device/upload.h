@@ -6,11 +6,11 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 
 #include "lockstep/api.h"
 #include "lockstep/base/backoff.h"
+#include "lockstep/device/stream.h"
 
 namespace lockstep::detail {
 
@@ -38,11 +38,11 @@ class LOCKSTEP_API Uploader {
   at::Tensor upload(const at::Tensor& tensor);
 
   /// Ends a step: returns an event after which its copies may be used.
-  std::optional<c10::Event> ready();
+  std::optional<StreamEvent> ready();
 
   /// Called on the thread that uses a copy, before its use: orders its current stream after `ready`, and defers reuse
   /// of the memory until that stream has finished.
-  static void use(const at::Tensor& copy, std::optional<c10::Event>& ready);
+  static void use(const at::Tensor& copy, const std::optional<StreamEvent>& ready);
 
  private:
   /// One step is copied while the next one is made.
@@ -53,7 +53,7 @@ class LOCKSTEP_API Uploader {
   /// The copies of a step.
   struct InFlight {
     /// After it the copy stream has read the sources.
-    c10::Event read;
+    StreamEvent read;
     std::vector<at::Tensor> sources;
     size_t num_bytes = 0;
   };

@@ -255,7 +255,9 @@ void StrategyImpl::start_replicas(Team& team, int depth, c10::function_ref<void(
         if (depth == 0) watching = observers_.before_run();
         if (num_replicas_in_sync() == 1 && parameter_device() == nullptr) watching.clear();
         team.rendezvous->reset();
-        for (const comm::Group& group : team.groups) group.impl()->begin_run();
+        for (const Team* each = &team; each != nullptr; each = each->inside_merge.get()) {
+          for (const comm::Group& group : each->groups) group.impl()->begin_run();
+        }
         run = ++num_runs_;
         if (team.watched) team.watched->begin(run);
         if (team.watched && depth == 0) workers_->monitor().note_run();

@@ -10,6 +10,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/trace/trace.h"
 #include "lockstep/comm/diagnostics/activity.h"
+#include "lockstep/strategy/context_frame.h"
 #include "lockstep/strategy/reduce/cross_device_ops.h"
 #include "lockstep/strategy/strategy_impl.h"
 #include "lockstep/strategy/workers.h"
@@ -114,6 +115,14 @@ struct CheckpointManager::Impl {
   void check_outside_of_run(const char* operation) const {
     LOCKSTEP_CHECK_CONTEXT(!strategy->is_running(), "[CheckpointManager::", operation,
                            "] must be called outside of run");
+  }
+
+  /// Runs of other threads do no harm, as those of an evaluation beside the training.
+  void check_not_inside_of_run(const char* operation) const {
+    const detail::ContextFrame* const frame = detail::current_frame();
+    const bool is_inside =
+        frame != nullptr && frame->strategy == strategy.get() && (frame->run > 0 || frame->depth > 0);
+    LOCKSTEP_CHECK_CONTEXT(!is_inside, "[CheckpointManager::", operation, "] must be called outside of run");
   }
 
   /// After values were read from GPUs: throws where they are not what the program has computed.
@@ -282,7 +291,7 @@ std::vector<int64_t> CheckpointManager::checkpoints() const { return detail::lis
 
 bool CheckpointManager::after_step(int64_t step) {
   Impl& own = *impl_;
-  own.check_outside_of_run("after_step");
+  own.check_not_inside_of_run("after_step");
   detail::report_finished_step(step);
   own.notice_preemption();
   const bool is_first = own.strategy->worker() == 0;

@@ -7,7 +7,6 @@
 #include <thread>
 
 #include <ATen/ATen.h>
-#include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "lockstep/base/error.h"
@@ -87,9 +86,7 @@ void copy_pieces(const std::vector<HeldPiece>& pieces, const std::vector<int64_t
   std::sort(devices.begin(), devices.end(), [](c10::Device a, c10::Device b) { return a.index() < b.index(); });
   devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
   for (const c10::Device device : devices) {
-    const GpuScope gpu(device);
-    c10::Event copied(device.type());
-    copied.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+    const StreamEvent copied(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
     while (!copied.query()) std::this_thread::yield();
   }
 }

@@ -96,7 +96,7 @@ TEST_F(UploaderCudaTest, OrdinaryMemoryMayBeWrittenAtOnce) {
 
 TEST_F(UploaderCudaTest, PageLockedMemoryLivesUntilItWasRead) {
   std::vector<at::Tensor> copies;
-  std::vector<std::optional<c10::Event>> ready;
+  std::vector<std::optional<StreamEvent>> ready;
   {
     Uploader uploader(device_);
     for (int64_t turn = 0; turn < 40; ++turn) {

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/device/device_scope.h"
 #include "lockstep/strategy/access.h"
 #include "lockstep/strategy/context.h"
 #include "lockstep/strategy/extended.h"
@@ -149,7 +150,10 @@ TEST_F(NcclStrategyTest, AReductionThatFailsAfterItsCallIsInNoCheckpoint) {
   CheckpointManager manager(Checkpoint({{"total", total}}), folder.path());
   manager.save(0);
   const auto ones = strategy.run([] { return at::ones({3}, at::device(at::kCUDA)); });
-  total.assign(strategy.reduce("sum", ones));
+  {
+    const DeviceScope card("GPU:0");  // on the CPU it would be summed there
+    total.assign(strategy.reduce("sum", ones));
+  }
   try {
     manager.save(1);
     ADD_FAILURE() << "it was saved";

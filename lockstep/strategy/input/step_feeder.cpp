@@ -11,7 +11,6 @@
 #include "lockstep/data/element/private_memory.h"
 #include "lockstep/data/transforms/sound_skip.h"
 #include "lockstep/device/placement.h"
-#include "lockstep/device/stream.h"
 #include "lockstep/device/thread_share.h"
 #include "lockstep/xla/tensor/lazy_storage.h"
 
@@ -158,8 +157,6 @@ Step StepFeeder::used(UploadedStep uploaded) {
     for (data::Leaf& leaf : element->leaves) {
       if (const auto* tensor = leaf.as<at::Tensor>()) Uploader::use(*tensor, uploaded.ready[replica]);
     }
-    const GpuScope gpu(uploaded.ready[replica]->device());
-    uploaded.ready[replica].reset();
   }
   return std::move(uploaded.step);
 }

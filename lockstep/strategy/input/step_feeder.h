@@ -6,8 +6,6 @@
 #include <thread>
 #include <vector>
 
-#include <c10/core/Event.h>
-
 #include "lockstep/base/bounded_queue.h"
 #include "lockstep/data/node.h"
 #include "lockstep/device/upload.h"
@@ -38,7 +36,7 @@ class StepFeeder {
   /// A step whose uploads are in flight.
   struct UploadedStep {
     Step step;
-    std::vector<std::optional<c10::Event>> ready;
+    std::vector<std::optional<StreamEvent>> ready;
   };
 
   Step read_here();

@@ -138,12 +138,13 @@ std::vector<Mirrored<at::Tensor>> CrossDeviceOps::batch_reduce(ReduceOp op,
     devices.push_back(copy_devices(destinations, tensors));
     all.push_back({std::move(tensors), devices.back()[0]});
   }
-  const std::vector<at::Tensor> reduced = for_call(*this, options).do_batch_reduce(op, all);
+  const CrossDeviceOps& ops = for_call(*this, options);
+  const std::vector<at::Tensor> reduced = ops.do_batch_reduce(op, all);
   LOCKSTEP_CHECK_VALUE(reduced.size() == values.size(), "[", name(),
                        "] do_batch_reduce must return one tensor for each value: values=", values.size(),
                        ", returned=", reduced.size());
   std::vector<Mirrored<at::Tensor>> results;
-  for (size_t i = 0; i < reduced.size(); ++i) results.push_back(mirrored(do_copy(reduced[i], devices[i])));
+  for (size_t i = 0; i < reduced.size(); ++i) results.push_back(mirrored(ops.do_copy(reduced[i], devices[i])));
   return results;
 }
 

@@ -2,6 +2,7 @@
 
 #include <c10/core/Device.h>  // before device_group.h, which needs it
 
+#include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/comm/device_collectives.h"
@@ -36,6 +37,7 @@ std::function<std::vector<comm::Group>(std::vector<comm::Group>, const std::shar
   }
   if (!reason.empty()) return nullptr;
   options.timeout = of_strategy.timeout_or_default();
+  options.connect_timeout = env::seconds("LOCKSTEP_COLLECTIVE_TIMEOUT");
   return [options](const std::vector<comm::Group>& hosts, const std::shared_ptr<comm::Rendezvous>& rendezvous) {
     comm::DeviceCollectivesOptions named = options;
     named.name = rendezvous->name();

@@ -6,6 +6,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "lockstep/base/env.h"
+#include "lockstep/base/error.h"
 #include "lockstep/comm/device_collectives.h"
 #include "lockstep/comm/device_reduction.h"
 
@@ -47,8 +48,13 @@ std::shared_ptr<comm::DeviceCollectives> NcclOnOneThread::between(const std::vec
 
 void NcclOnOneThread::check(const char* asks) {
   const std::lock_guard lock(mutex_);
-  for (const auto& [cards, nccl] : made_) {
-    if (nccl) nccl->check(asks);
+  for (auto each = made_.begin(); each != made_.end(); ++each) {
+    try {
+      if (each->second) each->second->check(asks);
+    } catch (const CollectiveError&) {
+      made_.erase(each);  // the next call connects anew
+      throw;
+    }
   }
 }
 

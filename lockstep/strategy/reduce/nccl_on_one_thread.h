@@ -28,7 +28,7 @@ class NcclOnOneThread {
   /// Returns a copy of `value` on each of the devices; the first one is the card that has it, and shares its memory.
   /// An empty list where NCCL cannot do that.
   std::vector<at::Tensor> broadcast(const at::Tensor& value, const std::vector<c10::Device>& devices);
-  /// Throws where a call has returned, and its work has failed since. `asks` stands in the error.
+  /// Throws, once, where a call has returned, and its work has failed since. `asks` stands in the error.
   void check(const char* asks);
 
  private:

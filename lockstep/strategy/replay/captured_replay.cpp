@@ -6,7 +6,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <c10/core/Event.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/ScopeExit.h>
@@ -71,14 +70,6 @@ std::string why_not_of(const StrategyImpl& strategy) {
 
 bool is_plain(const at::Tensor& tensor) {
   return !tensor.defined() || (tensor.layout() == at::kStrided && !tensor.requires_grad());
-}
-
-void order(const c10::Stream& first, const c10::Stream& second) {
-  if (first == second) return;
-  const GpuScope gpu(first.device());
-  c10::Event event(first.device_type());
-  event.record(first);
-  event.block(second);
 }
 
 std::string difference_text(int64_t call, const std::string& difference) {
@@ -220,9 +211,9 @@ void CapturedReplay::begin_recording(const Tensors& arguments) {
   // LibTorch does not take a pool again whose graphs are all gone.
   if (std::none_of(steps_.begin(), steps_.end(), is_captured)) pool_ = new_graph_pool();
   const c10::Stream stream = capture_stream(device_);
-  if (last_stream_) order(*last_stream_, stream);
+  if (last_stream_) order_streams(*last_stream_, stream);
   last_stream_ = current_stream(device_);
-  order(*last_stream_, stream);
+  order_streams(*last_stream_, stream);
   if (!current_->captured) free_cached_memory(device_);
   const RunRecording::Place place{device_, pool_, stream, generators_};
   recording_ = std::make_unique<RunRecording>(strategy_, std::move(turn), place, std::move(inputs), arguments);
@@ -231,7 +222,7 @@ void CapturedReplay::begin_recording(const Tensors& arguments) {
 /// The caller's stream goes on after the one on which was recorded, which the next recording of any strategy takes.
 void CapturedReplay::end_recording() {
   const auto ended = std::move(recording_);  // also where a call throws, so that others may record
-  order(capture_stream(device_), *last_stream_);
+  order_streams(capture_stream(device_), *last_stream_);
 }
 
 bool CapturedReplay::run_failed() {
@@ -305,7 +296,7 @@ void CapturedReplay::seed_generators(const Step& step) {
 
 void CapturedReplay::launch(Step& step, const Tensors& arguments, Tensors& results) {
   const c10::Stream stream = current_stream(device_);
-  if (last_stream_) order(*last_stream_, stream);  // graphs of one pool use the same memory
+  if (last_stream_) order_streams(*last_stream_, stream);  // graphs of one pool use the same memory
   last_stream_ = stream;
   seed_generators(step);
   step.captured->replay(arguments, results);

@@ -61,7 +61,7 @@ RunRecording::Failure RunRecording::why_failed() const {
   } catch (...) {
     const std::string text = error_text(std::current_exception());
     // CUDA and LibTorch say that something is not permitted while a stream is capturing, or during capture.
-    const bool is_refused = text.find("captur") != std::string::npos;
+    const bool is_refused = text.find(" captur") != std::string::npos;
     const std::string last = watch_.last_function();
     if (!is_refused || last.empty()) {
       return {c10::str("it throws while it is recorded", last.empty() ? "" : ", after " + last, ": ", text),

@@ -20,6 +20,7 @@ size_t call_detached(std::vector<std::function<void()>> calls, std::chrono::mill
   };
   const auto left = std::make_shared<Left>();
   left->count = calls.size();
+  size_t num_not_made = 0;
   for (auto& call : calls) {
     const std::function<void()> make = [call = std::make_shared<std::function<void()>>(std::move(call)), left] {
       try {
@@ -34,13 +35,16 @@ size_t call_detached(std::vector<std::function<void()>> calls, std::chrono::mill
     };
     try {
       std::thread(make).detach();
-    } catch (const std::system_error&) {  // there may be no more threads
-      make();
+    } catch (const std::system_error& error) {  // there may be no more threads
+      LOCKSTEP_LOG(Error) << "[nccl] no thread could be made: " << error.what();
+      const std::lock_guard lock(left->mutex);
+      --left->count;
+      ++num_not_made;
     }
   }
   std::unique_lock lock(left->mutex);
   left->changed.wait_for(lock, limit, [&] { return left->count == 0; });
-  return left->count;
+  return left->count + num_not_made;
 }
 
 }  // namespace lockstep::comm

@@ -97,7 +97,7 @@ ncclUniqueId NcclCollectives::make_id() {
 
 NcclCollectives::Communicators NcclCollectives::make_communicators() {
   const std::string text = c10::str("connecting ", num_ranks(), " ranks");
-  const auto deadline = Clock::now() + options_.timeout;
+  const auto deadline = Clock::now() + std::max(options_.timeout, options_.connect_timeout);
   Communicators made;
   for (size_t local = 0; local < options_.devices.size(); ++local) {
     made.push_back(std::make_shared<Communicator>(options_.devices[local], first_rank() + static_cast<int>(local)));

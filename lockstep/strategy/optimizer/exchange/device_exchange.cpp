@@ -66,13 +66,16 @@ void DeviceExchange::reduce(ReducedGradients& reduced) {
   if (in_buckets) {
     for (const size_t p : buckets_->filled_with_zeros()) published.parameters[p].presence = kAbsent;
   }
-  if (!is_planned_ && arrivals_) published.order = arrivals_->get();
+  published.plans = !is_planned_ && arrivals_ != nullptr;
+  if (published.plans) published.order = arrivals_->get();
+  bool plans = false;
   AgreedGradients agreed;
   std::vector<size_t> order;
   try {
     // Before the wait: replicas that call something else are found here.
     local_.collective("reduce_gradients", published, [&](const AllGradients& all) {
       agreed = {presence(all), sums_on_all(all)};
+      plans = all[0]->plans;
       order = all[0]->order;
     });
   } catch (...) {
@@ -89,9 +92,9 @@ void DeviceExchange::reduce(ReducedGradients& reduced) {
       reduced.mark(p);
     }
   }
-  // Nothing on one replica alone can fail in between, and what decides is the same on all: a run that failed may have
-  // seen backward on some of them only.
-  if (!is_planned_ && !order.empty()) make_plan(agreed.present, std::move(order));
+  // Nothing on one replica alone can fail in between. The first one decides: a run that failed may have seen backward
+  // on some replicas only.
+  if (plans) make_plan(agreed.present, std::move(order));
   local_.sum(agreed.present, agreed.sums, reduced);
 }
 

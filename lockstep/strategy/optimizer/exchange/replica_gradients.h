@@ -37,6 +37,8 @@ struct LOCKSTEP_API ReplicaGradients {
   std::vector<at::Tensor> values;
   /// The parameters in the order in which backward reached them; empty where it is not asked for.
   std::vector<size_t> order;
+  /// Whether buckets can be made of them.
+  bool plans = false;
 
   void reserve(size_t num_parameters);
   /// `values` is what is updated of a parameter that can be sharded, undefined for others; `gradient` has passed the
