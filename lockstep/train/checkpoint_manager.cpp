@@ -112,13 +112,14 @@ struct CheckpointManager::Impl {
     return {&workers->job(), c10::str(workers->name(), "/checkpoints", job), options.timeout};
   }
 
+  /// No thread may be inside a run: all values are read or written.
   void check_outside_of_run(const char* operation) const {
     LOCKSTEP_CHECK_CONTEXT(!strategy->is_running(), "[CheckpointManager::", operation,
                            "] must be called outside of run");
   }
 
-  /// Runs of other threads do no harm, as those of an evaluation beside the training.
-  void check_not_inside_of_run(const char* operation) const {
+  /// The calling thread may not be inside a run; others may, as those of an evaluation beside the training.
+  void check_caller_outside_of_run(const char* operation) const {
     const detail::ContextFrame* const frame = detail::current_frame();
     const bool is_inside =
         frame != nullptr && frame->strategy == strategy.get() && (frame->run > 0 || frame->depth > 0);
@@ -291,7 +292,7 @@ std::vector<int64_t> CheckpointManager::checkpoints() const { return detail::lis
 
 bool CheckpointManager::after_step(int64_t step) {
   Impl& own = *impl_;
-  own.check_not_inside_of_run("after_step");
+  own.check_caller_outside_of_run("after_step");
   detail::report_finished_step(step);
   own.notice_preemption();
   const bool is_first = own.strategy->worker() == 0;
