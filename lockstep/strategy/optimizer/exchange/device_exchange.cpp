@@ -1,6 +1,7 @@
 #include "lockstep/strategy/optimizer/exchange/device_exchange.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "lockstep/strategy/optimizer/exchange/gradient_gate.h"
 #include "lockstep/strategy/strategy_impl.h"
@@ -66,16 +67,13 @@ void DeviceExchange::reduce(ReducedGradients& reduced) {
   if (in_buckets) {
     for (const size_t p : buckets_->filled_with_zeros()) published.parameters[p].presence = kAbsent;
   }
-  published.plans = !is_planned_ && arrivals_ != nullptr;
-  if (published.plans) published.order = arrivals_->get();
-  bool plans = false;
+  if (!is_planned_ && arrivals_) published.order = arrivals_->get();
   AgreedGradients agreed;
-  std::vector<size_t> order;
+  std::optional<std::vector<size_t>> order;
   try {
     // Before the wait: replicas that call something else are found here.
     local_.collective("reduce_gradients", published, [&](const AllGradients& all) {
       agreed = {presence(all), sums_on_all(all)};
-      plans = all[0]->plans;
       order = all[0]->order;
     });
   } catch (...) {
@@ -94,7 +92,7 @@ void DeviceExchange::reduce(ReducedGradients& reduced) {
   }
   // Nothing on one replica alone can fail in between. The first one decides: a run that failed may have seen backward
   // on some replicas only.
-  if (plans) make_plan(agreed.present, std::move(order));
+  if (order) make_plan(agreed.present, std::move(*order));
   local_.sum(agreed.present, agreed.sums, reduced);
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -35,10 +36,8 @@ struct LOCKSTEP_API ReplicaGradients {
   /// The owner of `Parameter::data`: contiguous, undefined where the parameter cannot be sharded; empty where the
   /// replica belongs to another process.
   std::vector<at::Tensor> values;
-  /// The parameters in the order in which backward reached them; empty where it is not asked for.
-  std::vector<size_t> order;
-  /// Whether buckets can be made of them.
-  bool plans = false;
+  /// The parameters in the order in which backward reached them, where buckets are still to be made of them.
+  std::optional<std::vector<size_t>> order;
 
   void reserve(size_t num_parameters);
   /// `values` is what is updated of a parameter that can be sharded, undefined for others; `gradient` has passed the
