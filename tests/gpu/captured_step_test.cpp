@@ -1,5 +1,4 @@
-// Pure steps of replicas on a GPU: what is recorded into a CUDA graph, what forbids it, and that replays do what `run`
-// does.
+// Pure steps of replicas on a GPU that are recorded into a CUDA graph: replays do what `run` does.
 
 #include <thread>
 
@@ -13,7 +12,7 @@
 #include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>
 
-#include "lockstep/lockstep.h"
+#include "tests/gpu/gpu_test.h"
 
 namespace lockstep::test {
 namespace {
@@ -119,12 +118,8 @@ struct Training {
   std::string why_not;
 };
 
-class CapturedStepTest : public ::testing::Test {
+class CapturedStepTest : public GpuTest {
  protected:
-  void SetUp() override {
-    if (list_physical_devices("GPU").empty()) GTEST_SKIP() << "needs a GPU";
-  }
-
   template <class O, class Options>
   static void expect_as_run(const std::function<Strategy()>& make, const Options& options, double dropout,
                             const std::vector<int64_t>& rows) {
@@ -145,8 +140,6 @@ class CapturedStepTest : public ::testing::Test {
     }
   }
 };
-
-const auto kOneDevice = [] { return Strategy(OneDeviceStrategy("GPU:0")); };
 
 TEST_F(CapturedStepTest, StochasticGradientDescentAsRun) {
   const torch::optim::SGDOptions options = torch::optim::SGDOptions(0.05).momentum(0.9);
@@ -203,114 +196,6 @@ TEST_F(CapturedStepTest, NumbersOfReplicasAreTheirOwn) {
     EXPECT_EQ(result.second[1], 1);
   }
   EXPECT_FALSE(step.is_replayed());
-}
-
-TEST_F(CapturedStepTest, AValueThatIsReadIsNamed) {
-  const auto strategy = kOneDevice();
-  int calls = 0;
-  auto step = strategy.pure([&](const torch::Tensor& x) {
-    ++calls;
-    return x.sum().item<double>() > 0 ? x + 1 : x - 1;
-  });
-  for (int i = 0; i < 6; ++i) EXPECT_EQ(step(torch::ones({2}, torch::kCUDA))[0][0].item<double>(), 2.0);
-  EXPECT_FALSE(step.is_replayed());
-  EXPECT_THAT(step.why_not(), HasSubstr("aten::_local_scalar_dense"));
-  EXPECT_EQ(calls, 7);  // the third one twice
-}
-
-TEST_F(CapturedStepTest, TensorsOfTheHostAreRefused) {
-  const auto strategy = kOneDevice();
-  auto step = strategy.pure([](const torch::Tensor& x) {
-    const auto pinned = torch::full({2}, 3.0, torch::TensorOptions().pinned_memory(true));
-    return x + pinned.to(torch::kCUDA, /*non_blocking=*/true);
-  });
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(step(torch::ones({2}, torch::kCUDA))[0][0].item<double>(), 4.0);
-  EXPECT_FALSE(step.is_replayed());
-  EXPECT_THAT(step.why_not(), HasSubstr("memory of the host"));
-}
-
-TEST_F(CapturedStepTest, RandomNumbersOfTheHostAreRefused) {
-  const auto strategy = kOneDevice();
-  auto step = strategy.pure([](const torch::Tensor& x) { return x * torch::rand({1}, torch::kCPU).size(0); });
-  for (int i = 0; i < 4; ++i) step(torch::ones({2}, torch::kCUDA));
-  EXPECT_FALSE(step.is_replayed());
-  EXPECT_THAT(step.why_not(), HasSubstr("random numbers on the host"));
-}
-
-TEST_F(CapturedStepTest, AResultThatHasAGraphFromThenOnKeepsIt) {
-  const auto strategy = kOneDevice();
-  const auto weight = torch::ones({2}, torch::kCUDA).requires_grad_();
-  int calls = 0;
-  auto step = strategy.pure([&](const torch::Tensor& x) {
-    const auto sum = (x * weight).sum();
-    return ++calls > 2 ? sum : sum.detach();
-  });
-  torch::Tensor last;
-  for (int i = 0; i < 4; ++i) last = step(torch::ones({2}, torch::kCUDA));
-  EXPECT_TRUE(last.requires_grad());
-  EXPECT_FALSE(step.is_replayed());
-  EXPECT_THAT(step.why_not(), HasSubstr("graph for gradients"));
-}
-
-TEST_F(CapturedStepTest, ErrorsOfTheFunctionAreItsOwn) {
-  const auto strategy = kOneDevice();
-  int calls = 0;
-  auto step = strategy.pure([&](const torch::Tensor& x) {
-    if (++calls > 2) throw std::runtime_error("no more");
-    return x + 1;
-  });
-  step(torch::ones({2}));
-  step(torch::ones({2}));
-  EXPECT_THROW(step(torch::ones({2})), std::runtime_error);
-  EXPECT_EQ(strategy.run([](const torch::Tensor& x) { return x * 3; }, torch::ones({2}))[0][0].item<double>(), 3.0);
-}
-
-TEST_F(CapturedStepTest, ImpureFunctionsAreFound) {
-  const auto strategy = kOneDevice();
-  double factor = 1;
-  auto step = strategy.pure([&](const torch::Tensor& x) { return x * factor; });
-  for (int i = 0; i < 5; ++i) step(torch::ones({2}));
-  factor = 2;
-  EXPECT_THROW(
-      {
-        for (int i = 0; i < 20; ++i) step(torch::ones({2}));
-      },
-      c10::ValueError);
-}
-
-TEST_F(CapturedStepTest, AFunctionThatCanNoLongerBeRecordedIsAnError) {
-  const auto strategy = kOneDevice();
-  bool reads = false;
-  auto step = strategy.pure([&](const torch::Tensor& x) { return reads ? x + x[0].item<double>() : x + 1; });
-  step.check_every(4);
-  for (int i = 0; i < 5; ++i) step(torch::ones({2}, torch::kCUDA));
-  EXPECT_TRUE(step.is_replayed()) << step.why_not();
-  reads = true;
-  std::vector<std::string> errors;
-  for (int i = 0; i < 12; ++i) {
-    try {
-      EXPECT_EQ(step(torch::ones({2}, torch::kCUDA))[0][0].item<double>(), 2.0);
-    } catch (const c10::ValueError& error) {
-      errors.emplace_back(error.what_without_backtrace());
-    }
-  }
-  EXPECT_THAT(errors, ::testing::ElementsAre(HasSubstr("aten::_local_scalar_dense")));
-  EXPECT_FALSE(step.is_replayed());
-}
-
-TEST_F(CapturedStepTest, ArgumentsThatShareMemoryAreNotRecordedByAComparison) {
-  const auto strategy = kOneDevice();
-  auto step = strategy.pure([](const torch::Tensor& x, const torch::Tensor& y) {
-    x.add_(1);
-    return x + y;
-  });
-  step.check_every(2);
-  const auto x = torch::zeros({2}, torch::kCUDA);
-  const auto y = torch::ones({2}, torch::kCUDA);
-  for (int i = 0; i < 3; ++i) step(x, y);  // the second replay, which would be the next call, is due to be compared
-  for (int i = 0; i < 6; ++i) EXPECT_EQ(step(x, x)[0][0].item<double>(), 2.0 * (i + 4));
-  EXPECT_EQ(step(x, y)[0][0].item<double>(), 11.0);
-  EXPECT_TRUE(step.is_replayed()) << step.why_not();
 }
 
 TEST_F(CapturedStepTest, ModesAndLoadedMemoryAreFollowed) {
