@@ -32,6 +32,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -71,6 +72,8 @@ struct Orders {
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 void say(Json event) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);  // replicas misbehave at the same time
   event["at"] = now();
   std::cout << event.dump() << std::endl;
 }

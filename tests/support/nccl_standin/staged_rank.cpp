@@ -189,7 +189,10 @@ cudaError_t StagedRank::stage(Round& round) {
   if (!round.call.is_message()) round.number = ++num_collectives_;
   auto code = copy_all(round.in, round.call.stream);
   if (code != cudaSuccess) return code;
-  staged_.push_back(round);
+  {
+    const std::lock_guard lock(staged_mutex_);
+    staged_.push_back(round);
+  }
   launched_.fetch_add(1);
   code = write_value(round.call.stream, &flags_->staged, 1);
   if (code != cudaSuccess) return code;

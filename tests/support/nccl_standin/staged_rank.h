@@ -85,8 +85,6 @@ class StagedRank final : public Carrier {
   cudaStream_t stream_ = nullptr;
   /// Not in the stream, or not wholly.
   std::deque<Round> rounds_;
-  /// In the stream, for the thread.
-  std::deque<Round> staged_;
   uint64_t num_collectives_ = 0;
   std::vector<uint64_t> num_to_;
   std::vector<uint64_t> num_from_;
@@ -95,6 +93,10 @@ class StagedRank final : public Carrier {
   std::atomic<int> error_{ncclSuccess};
   std::atomic<bool> aborted_{false};
   std::atomic<bool> stops_{false};
+  /// Never held in a call of CUDA's: that may wait for the GPU, which waits for the thread.
+  std::mutex staged_mutex_;
+  /// In the stream, for the thread.
+  std::deque<Round> staged_;
   std::thread thread_;
 };
 

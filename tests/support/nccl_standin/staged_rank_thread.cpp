@@ -33,7 +33,7 @@ void StagedRank::work() {
     turn = 0;
     Round round;
     {
-      const std::lock_guard lock(mutex_);
+      const std::lock_guard lock(staged_mutex_);
       round = std::move(staged_.front());
       staged_.pop_front();
     }
