@@ -24,9 +24,7 @@ void add_streams(at::TensorList tensors, RankEvents::Streams& streams) {
 
 void RankEvents::Moment::record(const Streams& streams) {
   for (size_t i = 0; i < streams.size(); ++i) {
-    if (i == events_.size()) events_.emplace_back(streams[i].device_type());
-    const bool is_new = !events_[i].was_marked_for_recording();
-    if (!is_new && events_[i].device() != streams[i].device()) events_[i] = c10::Event(streams[i].device_type());
+    if (i == events_.size()) events_.emplace_back();
     events_[i].record(streams[i]);
   }
   recorded_ = streams.size();

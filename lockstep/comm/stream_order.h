@@ -4,11 +4,11 @@
 #include <span>
 #include <vector>
 
-#include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 #include <c10/util/SmallVector.h>
 
 #include "lockstep/comm/collective_call.h"
+#include "lockstep/device/stream.h"
 
 /// Internal: orders the streams of ranks that are threads of one process around a collective, without host waits.
 ///
@@ -32,7 +32,7 @@ class RankEvents {
     void block(const Streams& streams) const;
 
    private:
-    std::vector<c10::Event> events_;
+    std::vector<lockstep::detail::StreamEvent> events_;
     size_t recorded_ = 0;
   };
 

@@ -44,14 +44,15 @@ ReservedStreams reserved_streams(c10::Device gpu) {
 
 }  // namespace
 
-StreamEvent::StreamEvent(const c10::Stream& stream) {
+void StreamEvent::record(const c10::Stream& stream) {
   const GpuScope gpu(stream.device());
-  event_.emplace(stream.device_type());
+  if (event_ && event_->was_marked_for_recording() && event_->device() != stream.device()) reset();
+  if (!event_) event_.emplace(stream.device_type());
   event_->record(stream);
 }
 
-StreamEvent::~StreamEvent() {
-  if (!event_ || !event_->was_marked_for_recording()) return;  // it was moved
+void StreamEvent::reset() {
+  if (!event_ || !event_->was_marked_for_recording()) return;  // nothing was recorded, or it was moved
   try {
     const GpuScope gpu(event_->device());
     event_.reset();
@@ -60,6 +61,7 @@ StreamEvent::~StreamEvent() {
 }
 
 void StreamEvent::block(const c10::Stream& stream) const {
+  if (!event_) return;
   const GpuScope gpu(stream.device());
   event_->block(stream);
 }

@@ -12,22 +12,28 @@
 /// everything here does nothing.
 namespace lockstep::detail {
 
-/// What a stream has queued so far, for others to wait for. Its GPU is current while LibTorch's event is recorded,
-/// waited for and destroyed: LibTorch then goes back to the device that was current before, which makes a context
-/// there.
+/// What a stream had queued at some moment, for others to wait for. Its GPU is current while LibTorch's event is
+/// recorded, waited for and destroyed: LibTorch then goes back to the device that was current before, which makes a
+/// context there.
 class LOCKSTEP_API StreamEvent {
  public:
-  explicit StreamEvent(const c10::Stream& stream);
-  ~StreamEvent();
+  /// Nothing, so far.
+  StreamEvent() = default;
+  explicit StreamEvent(const c10::Stream& stream) { record(stream); }
+  ~StreamEvent() { reset(); }
   StreamEvent(StreamEvent&&) noexcept = default;
   StreamEvent& operator=(StreamEvent&&) = delete;
 
+  /// From now on it is what `stream` has queued so far.
+  void record(const c10::Stream& stream);
   /// What `stream` gets from now on begins after it.
   void block(const c10::Stream& stream) const;
   /// Whether it is done.
-  bool query() const { return event_->query(); }
+  bool query() const { return !event_ || event_->query(); }
 
  private:
+  void reset();
+
   std::optional<c10::Event> event_;
 };
 

@@ -33,7 +33,7 @@ Uploader::~Uploader() {
   }
 }
 
-at::Tensor Uploader::upload(const at::Tensor& tensor) {
+at::Tensor Uploader::upload(const at::Tensor& tensor, bool is_borrowed) {
   if (tensor.device() == device_) return tensor;
   if (!stream_) return tensor.to(device_);
   const c10::StreamGuard guard(*stream_);
@@ -42,7 +42,7 @@ at::Tensor Uploader::upload(const at::Tensor& tensor) {
   num_bytes_ += tensor.nbytes();
   at::Tensor copy = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(device_));
   if (tensor.numel() == 0) return copy;
-  if (is_only_handle(tensor) && tensor.is_pinned()) {
+  if (!is_borrowed && is_only_handle(tensor) && tensor.is_pinned()) {
     // LibTorch keeps the memory for the stream only if its own allocator's tensor is the source: not a row of one.
     sources_.push_back(tensor);
     copy.copy_(tensor, /*non_blocking=*/true);

@@ -117,6 +117,22 @@ TEST_F(UploaderCudaTest, PageLockedMemoryLivesUntilItWasRead) {
   }
 }
 
+TEST_F(UploaderCudaTest, BorrowedPageLockedMemoryMayBeWrittenAtOnce) {
+  Uploader uploader(device_);
+  at::Tensor owner = at::empty({64 << 20}, at::TensorOptions().dtype(at::kByte).pinned_memory(true));
+  for (int64_t turn = 0; turn < 20; ++turn) {
+    owner.fill_(turn);
+    const at::Tensor borrowed = at::from_blob(
+        owner.data_ptr(), owner.sizes(), [owner](void*) {}, owner.options());
+    const at::Tensor copy = uploader.upload(borrowed, /*is_borrowed=*/true);
+    owner.fill_(100);
+    auto ready = uploader.ready();
+    Uploader::use(copy, ready);
+    ASSERT_EQ(copy.min().item<int64_t>(), turn);
+    ASSERT_EQ(copy.max().item<int64_t>(), turn);
+  }
+}
+
 TEST_F(UploaderCudaTest, GradientsFlowThroughACopy) {
   Uploader uploader(device_);
   const at::Tensor tensor = at::ones({1000}).set_requires_grad(true);

@@ -34,10 +34,10 @@ int64_t buffer_size_of(const InputOptions& options) {
 
 /// Starts to copy a tensor to its replica's device. On XLA devices LibTorch's own copy would trace operations, which
 /// belong to the thread of the replica.
-at::Tensor uploaded(const at::Tensor& tensor, Uploader& uploader) {
+at::Tensor uploaded(const at::Tensor& tensor, bool is_borrowed, Uploader& uploader) {
   const bool is_plain = tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided;
   if (uploader.device().type() != c10::DeviceType::XLA || !is_plain || tensor.requires_grad()) {
-    return uploader.upload(tensor);
+    return uploader.upload(tensor, is_borrowed);
   }
   xla::XlaDevice& device = xla::device_at(uploader.device().index());
   return xla::wrap(xla::upload(tensor, device), device);
@@ -47,13 +47,12 @@ void upload_element(data::Element& element, Uploader& uploader) {
   for (data::Leaf& leaf : element.leaves) {
     if (leaf.as<data::Row>() != nullptr) {
       const at::Tensor borrowed = data::detail::to_tensor(leaf);
-      const at::Tensor second_handle = borrowed;  // others may have the memory of the row, and write to it
-      at::Tensor on_device = uploaded(borrowed, uploader);
+      at::Tensor on_device = uploaded(borrowed, /*is_borrowed=*/true, uploader);
       if (data::detail::any_bus_error()) data::detail::check_read(leaf);
       // Replicas may write to their batches: on the CPU they get memory of their own.
       leaf = on_device.is_same(borrowed) ? data::detail::take_tensor(leaf) : std::move(on_device);
     } else if (auto* tensor = leaf.as<at::Tensor>()) {
-      *tensor = uploaded(*tensor, uploader);
+      *tensor = uploaded(*tensor, /*is_borrowed=*/false, uploader);
     }
   }
 }

@@ -84,8 +84,7 @@ void DeviceScale::look(const std::optional<c10::Stream>& stream) {
   if (!seen_.defined()) seen_ = at::empty({}, at::TensorOptions().dtype(at::kFloat).pinned_memory(true));
   const c10::StreamGuard guard(*stream);
   seen_.copy_(scale_, /*non_blocking=*/true);
-  arrives_.emplace(stream->device_type());
-  arrives_->record(*stream);
+  arrives_.emplace(*stream);
 }
 
 at::Tensor unscale(std::vector<at::Tensor>& numbers, const at::Tensor& scale) {

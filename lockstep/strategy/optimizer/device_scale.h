@@ -5,9 +5,9 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 
+#include "lockstep/device/stream.h"
 #include "lockstep/strategy/optimizer/loss_scaler_options.h"
 
 /// Internal: the scale of losses on GPUs, where a step must not wait for the gradients.
@@ -64,7 +64,7 @@ class DeviceScale {
   at::Tensor num_skipped_;
   /// The copy of the scale that is on its way to the host.
   at::Tensor seen_;
-  std::optional<c10::Event> arrives_;
+  std::optional<StreamEvent> arrives_;
   uint64_t num_looks_ = 0;
 };
 

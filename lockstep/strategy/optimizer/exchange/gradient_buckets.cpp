@@ -10,13 +10,13 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/thread_name.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/trace/trace_thread.h"
 #include "lockstep/comm/collective_call.h"
+#include "lockstep/device/stream.h"
 #include "lockstep/strategy/optimizer/exchange/gradient_gate.h"
 #include "lockstep/strategy/optimizer/exchange/gradient_hooks.h"
 #include "lockstep/strategy/optimizer/exchange/replica_gradients.h"
@@ -29,7 +29,7 @@ struct GradientBuckets::State {
     size_t missing = 0;
     /// The streams that compute the gradients, and what happens when they have; none on a CPU.
     std::vector<c10::Stream> streams;
-    std::vector<c10::Event> computed;
+    std::vector<StreamEvent> computed;
   };
 
   static constexpr size_t kNone = ~size_t{0};
@@ -39,7 +39,7 @@ struct GradientBuckets::State {
   Send send_gradients;
   std::vector<Bucket> buckets;
   /// Where buckets are prepared by the thread that computes them: what their own stream has queued so far.
-  std::optional<c10::Event> queued;
+  std::optional<StreamEvent> queued;
   /// The bucket of each parameter, or kNone.
   std::vector<size_t> bucket_of;
   std::vector<char> filled_by_backward;
@@ -163,7 +163,7 @@ void GradientBuckets::State::note_stream(Bucket& bucket) const {
 
 void GradientBuckets::State::record(Bucket& bucket) const {
   for (size_t i = 0; i < bucket.streams.size(); ++i) {
-    if (i == bucket.computed.size()) bucket.computed.emplace_back(bucket.streams[i].device_type());
+    if (i == bucket.computed.size()) bucket.computed.emplace_back();
     bucket.computed[i].record(bucket.streams[i]);
   }
 }
@@ -277,7 +277,7 @@ void GradientBuckets::State::queue_now(Bucket& bucket) {
   const c10::Device device = parameters[0].device();
   const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
   for (size_t i = 0; i < bucket.streams.size(); ++i) bucket.computed[i].block(stream);
-  if (!queued) queued.emplace(device.type());
+  if (!queued) queued.emplace();
   try {
     send_gradients(bucket.parameters);
   } catch (...) {
@@ -304,7 +304,7 @@ void GradientBuckets::State::wait() {
 
 /// The thread of the buckets has queued all that it was asked for, or has failed.
 void GradientBuckets::State::follow_queued() const {
-  if (!queued || !queued->was_marked_for_recording()) return;
+  if (!queued) return;
   const c10::Device device = parameters[0].device();
   queued->block(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
 }
