@@ -102,6 +102,7 @@ bool JobEngine::choose_for_messages(bool with_nccl) {
                                  : "LOCKSTEP_ENGINE asks for it";
     return true;
   }
+  if (with_nccl) add_refusal("nccl: it needs mpi or gloo for what the hosts exchange");
   return false;
 }
 
