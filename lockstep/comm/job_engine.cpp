@@ -58,8 +58,10 @@ void JobEngine::choose() {
   LOCKSTEP_CHECK_VALUE(!nccl_only || !request_.gpus.empty(), "[", request_.operation,
                        "] NCCL works between GPUs, and the replicas are on CPUs; use AUTO or RING");
   const bool nccl = (nccl_only || (any && !request_.gpus.empty())) && can_use_nccl(nccl_only);
-  if (!nccl && !nccl_only && (asked_ == "shm" || any) && connect_memory()) return;
-  if ((nccl || !nccl_only) && choose_for_messages(nccl)) return;
+  if (nccl && choose_for_messages(true)) return;
+  if (!nccl_only && (asked_ == "shm" || any) && connect_memory()) return;
+  if (!nccl_only && !nccl && choose_for_messages(false)) return;
+  wait_for_readers("engines");
   LOCKSTEP_CHECK_VALUE(false, "[", request_.operation,
                        "] no engine can carry collectives between the workers: asked=", asked_,
                        ", communication=", implementation.name(), "; ", refusals_);
@@ -70,9 +72,9 @@ bool JobEngine::can_use_nccl(bool is_asked_for) {
   if (takes_ranks_of_one_card()) return true;
   const std::string shared = ranks_on_one_card();
   if (shared.empty()) return true;
-  wait_for_readers();
+  wait_for_readers("cards");
   LOCKSTEP_CHECK_VALUE(!is_asked_for, "[", request_.operation, "] NCCL needs a card for each replica: ", shared,
-                       "; use RING or LOCKSTEP_ENGINE=gloo, or give each worker cards of its own with "
+                       "; use RING, LOCKSTEP_ENGINE=gloo or shm, or give each worker cards of its own with "
                        "CUDA_VISIBLE_DEVICES");
   add_refusal("nccl: " + shared);
   return false;
@@ -136,10 +138,10 @@ std::string JobEngine::ranks_on_one_card() {
   return shared;
 }
 
-/// Waits until all workers have read the names of the cards: those who throw then leave the job.
-void JobEngine::wait_for_readers() {
+/// Waits until all workers have read what each has said: those who throw then leave the job.
+void JobEngine::wait_for_readers(const char* what) {
   try {
-    job_->all_gather(request_.name + "/cards/read", "", request_.timeout);
+    job_->all_gather(c10::str(request_.name, "/", what, "/read"), "", request_.timeout);
   } catch (const CollectiveError&) {
     // Somebody has read and gone.
   }

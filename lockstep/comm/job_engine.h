@@ -56,7 +56,7 @@ class LOCKSTEP_API JobEngine {
   bool all_workers_have(std::string_view engine);
   /// Names two ranks on one card; empty where each has its own.
   std::string ranks_on_one_card();
-  void wait_for_readers();
+  void wait_for_readers(const char* what);
   void add_refusal(const std::string& text);
 
   std::shared_ptr<Job> job_;
