@@ -46,13 +46,13 @@ ReservedStreams reserved_streams(c10::Device gpu) {
 
 void StreamEvent::record(const c10::Stream& stream) {
   const GpuScope gpu(stream.device());
-  if (event_ && event_->was_marked_for_recording() && event_->device() != stream.device()) reset();
+  if (is_recorded() && event_->device() != stream.device()) reset();
   if (!event_) event_.emplace(stream.device_type());
   event_->record(stream);
 }
 
 void StreamEvent::reset() {
-  if (!event_ || !event_->was_marked_for_recording()) return;  // nothing was recorded, or it was moved
+  if (!is_recorded()) return;
   try {
     const GpuScope gpu(event_->device());
     event_.reset();
@@ -61,9 +61,15 @@ void StreamEvent::reset() {
 }
 
 void StreamEvent::block(const c10::Stream& stream) const {
-  if (!event_) return;
+  if (!is_recorded()) return;
   const GpuScope gpu(stream.device());
   event_->block(stream);
+}
+
+bool StreamEvent::query() const {
+  if (!is_recorded()) return true;
+  const GpuScope gpu(event_->device());
+  return event_->query();
 }
 
 void order_streams(const c10::Stream& first, const c10::Stream& second) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <utility>
 
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>
@@ -12,16 +13,15 @@
 /// everything here does nothing.
 namespace lockstep::detail {
 
-/// What a stream had queued at some moment, for others to wait for. Its GPU is current while LibTorch's event is
-/// recorded, waited for and destroyed: LibTorch then goes back to the device that was current before, which makes a
-/// context there.
+/// What a stream had queued at some moment, for others to wait for. Before `record`, and where it has thrown, that is
+/// nothing. Its GPU is current in all calls of LibTorch's event: these would make a context on the device that is
+/// current, or that they go back to.
 class LOCKSTEP_API StreamEvent {
  public:
-  /// Nothing, so far.
   StreamEvent() = default;
   explicit StreamEvent(const c10::Stream& stream) { record(stream); }
   ~StreamEvent() { reset(); }
-  StreamEvent(StreamEvent&&) noexcept = default;
+  StreamEvent(StreamEvent&& other) noexcept : event_(std::move(other.event_)) { other.event_.reset(); }
   StreamEvent& operator=(StreamEvent&&) = delete;
 
   /// From now on it is what `stream` has queued so far.
@@ -29,9 +29,10 @@ class LOCKSTEP_API StreamEvent {
   /// What `stream` gets from now on begins after it.
   void block(const c10::Stream& stream) const;
   /// Whether it is done.
-  bool query() const { return !event_ || event_->query(); }
+  bool query() const;
 
  private:
+  bool is_recorded() const { return event_ && event_->was_marked_for_recording(); }
   void reset();
 
   std::optional<c10::Event> event_;

@@ -31,11 +31,11 @@ class LOCKSTEP_API Uploader {
   Uploader& operator=(const Uploader&) = delete;
   c10::Device device() const { return device_; }
 
-  /// Starts to copy. Call it on any one thread. A tensor in page-locked memory is read in place, and lives until it has
-  /// been read, where nobody else has it: `is_borrowed` says that others have its memory, beside those who have the
-  /// tensor. Any other may be written to at once. Large ones go through page-locked memory in parts: one is uploaded
-  /// while the next is copied. Waits while two large steps are being copied: a host that is faster than the bus would
-  /// take ever more memory.
+  /// Starts to copy. Call it on any one thread. A tensor in page-locked memory that nobody else has is read in place,
+  /// and kept until it has been read. Set `is_borrowed` where other tensors may use its memory: it is then copied
+  /// first. So is every other tensor, which may be written to at once. Large ones go through page-locked memory in
+  /// parts: one is uploaded while the next is copied. Waits while two large steps are being copied: a host that is
+  /// faster than the bus would take ever more memory.
   at::Tensor upload(const at::Tensor& tensor, bool is_borrowed = false);
 
   /// Ends a step: returns an event after which its copies may be used.

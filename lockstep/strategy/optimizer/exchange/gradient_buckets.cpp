@@ -86,7 +86,7 @@ struct GradientBuckets::State {
   void queue_now(Bucket& bucket);
   void take_turn();
   void wait();
-  void follow_queued() const;
+  void follow_queued();
 };
 
 namespace {
@@ -302,11 +302,13 @@ void GradientBuckets::State::wait() {
   if (failure) std::rethrow_exception(failure);
 }
 
-/// The thread of the buckets has queued all that it was asked for, or has failed.
-void GradientBuckets::State::follow_queued() const {
+/// The thread of the buckets has queued all that it was asked for, or has failed. A later pass must not wait for the
+/// event: this one may have been captured into a graph.
+void GradientBuckets::State::follow_queued() {
   if (!queued) return;
   const c10::Device device = parameters[0].device();
   queued->block(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  queued.reset();
 }
 
 GradientBuckets::GradientBuckets(std::vector<at::Tensor> parameters, const std::vector<char>& taken,
