@@ -266,8 +266,7 @@ TEST(LossScalerRules, AScalerBelongsToOneStrategyAndItsScaleEnds) {
   if (place && place->num_workers > 1) GTEST_SKIP() << "several processes";
   const LossScaler scaler({.initial = 5e-38});
   for (int i = 0; i < 2; ++i) {
-    set_logical_devices("CPU", 4);
-    MirroredStrategy strategy(device_names("CPU", 2));
+    MirroredStrategy strategy(spread_devices("CPU", 2));
     auto scope = strategy.scope();
     auto model = module<torch::nn::Linear>(2, 1);
     auto sgd = optimizer<torch::optim::SGD>(model, 0.1);

@@ -48,26 +48,46 @@ inline std::ostream& operator<<(std::ostream& out, const NamedStrategy& strategy
 /// Names the cases of a suite by their strategies.
 inline std::string strategy_name(const ::testing::TestParamInfo<NamedStrategy>& info) { return info.param.name; }
 
-inline std::vector<std::string> device_names(const std::string& type, int count) {
+/// Makes four logical devices on each physical one and names some of them, on as many physical ones as there are.
+inline std::vector<std::string> spread_devices(const std::string& type, int count) {
+  constexpr int kEach = 4;
+  const auto physical = static_cast<int>(list_physical_devices(type).size());
+  set_logical_devices_per_physical(type, std::vector<int>(static_cast<size_t>(physical), kEach));
   std::vector<std::string> names;
-  for (int i = 0; i < count; ++i) names.push_back(type + ":" + std::to_string(i));
+  for (int i = 0; i < count; ++i) names.push_back(type + ":" + std::to_string(i % physical * kEach + i / physical));
   return names;
 }
 
+/// The device of replicas on GPUs: without an index where they are on several cards.
+inline c10::Device gpu_of_replicas() {
+  return list_physical_devices("GPU").size() > 1 ? c10::Device(at::kCUDA) : c10::Device(at::kCUDA, 0);
+}
+
+inline std::vector<c10::Device> devices_of(const Strategy& strategy) {
+  std::vector<c10::Device> devices;
+  for (const LogicalDevice& device : detail::Access::impl(strategy).devices()) devices.push_back(device.torch_device);
+  return devices;
+}
+
 inline NamedStrategy mirrored(const std::string& type, int replicas, c10::Device device) {
-  return {"Mirrored" + type + std::to_string(replicas), replicas, device, [=] {
-            set_logical_devices(type, 4);
-            return Strategy(MirroredStrategy(device_names(type, replicas)));
-          }};
+  NamedStrategy named{"Mirrored" + type + std::to_string(replicas), replicas, device, nullptr};
+  named.make = [=, devices = named.devices] {
+    Strategy made = MirroredStrategy(spread_devices(type, replicas));
+    *devices = devices_of(made);
+    return made;
+  };
+  return named;
 }
 
 /// Parameters are on the first device of type `parameters`.
 inline NamedStrategy central(const std::string& type, int replicas, c10::Device device, const std::string& parameters) {
   NamedStrategy named{"Central" + type + std::to_string(replicas) + (parameters == type ? "" : "From" + parameters),
-                      replicas, device, [=] {
-                        set_logical_devices(type, 4);
-                        return Strategy(CentralStorageStrategy(device_names(type, replicas), parameters + ":0"));
-                      }};
+                      replicas, device, nullptr};
+  named.make = [=, devices = named.devices] {
+    Strategy made = CentralStorageStrategy(spread_devices(type, replicas), parameters + ":0");
+    *devices = devices_of(made);
+    return made;
+  };
   named.sees_one_copy = parameters == type;
   named.stores_on_cpu = parameters == "CPU";
   return named;
@@ -81,8 +101,7 @@ inline NamedStrategy tpu_strategy(int replicas, int cores) {
     const auto topology = initialize_tpu_system(nullptr, {.num_cpu_devices = 4});
     TPUStrategy made(nullptr, tpu::DeviceAssignment::build(
                                   topology, {.computation_shape = {1, 1, 1, cores}, .num_replicas = replicas}));
-    devices->clear();
-    for (const LogicalDevice& device : detail::Access::impl(made).devices()) devices->push_back(device.torch_device);
+    *devices = devices_of(made);
     return Strategy(made);
   };
   return named;
@@ -99,20 +118,14 @@ inline std::vector<NamedStrategy> worker_strategies(const WorkerPlace& place) {
   if (!list_physical_devices("GPU").empty()) {
     for (int local = 1; local <= 2; ++local) {
       all.push_back({c10::str("Workers", place.num_workers, "x", local, "GPU"), place.num_workers * local,
-                     c10::Device(at::kCUDA, 0),
-                     [=] {
-                       set_logical_devices("GPU", 4);
-                       return Strategy(MultiWorkerMirroredStrategy(nullptr, {}, device_names("GPU", local)));
-                     },
+                     gpu_of_replicas(),
+                     [=] { return Strategy(MultiWorkerMirroredStrategy(nullptr, {}, spread_devices("GPU", local))); },
                      local, place.index * local});
     }
   }
   for (int local = 1; local <= 2; ++local) {
     all.push_back({c10::str("Workers", place.num_workers, "x", local), place.num_workers * local, at::kCPU,
-                   [=] {
-                     set_logical_devices("CPU", 4);
-                     return Strategy(MultiWorkerMirroredStrategy(nullptr, {}, device_names("CPU", local)));
-                   },
+                   [=] { return Strategy(MultiWorkerMirroredStrategy(nullptr, {}, spread_devices("CPU", local))); },
                    local, place.index * local});
   }
   return all;
@@ -151,11 +164,11 @@ inline std::vector<NamedStrategy> all_strategies(at::ArrayRef<TpuSize> sizes = k
   if (!list_physical_devices("GPU").empty()) {
     all.push_back(one_device("GPU", c10::Device(at::kCUDA, 0)));
     for (int replicas = 1; replicas <= 4; ++replicas) {
-      all.push_back(mirrored("GPU", replicas, c10::Device(at::kCUDA, 0)));
+      all.push_back(mirrored("GPU", replicas, gpu_of_replicas()));
     }
     for (int replicas = 1; replicas <= 2; ++replicas) {
-      all.push_back(central("GPU", replicas, c10::Device(at::kCUDA, 0), "CPU"));
-      all.push_back(central("GPU", replicas, c10::Device(at::kCUDA, 0), "GPU"));
+      all.push_back(central("GPU", replicas, gpu_of_replicas(), "CPU"));
+      all.push_back(central("GPU", replicas, gpu_of_replicas(), "GPU"));
     }
   }
   return all;
