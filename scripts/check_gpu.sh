@@ -88,16 +88,24 @@ run() {
   [[ $cases == *$'\n  '* ]] || return 0
   report 1 "$* $name" "$@" "$bin/$name" --gtest_filter="$filter" --gtest_brief=1
 }
-has_gloo() { [[ -e $bin/../lib/liblockstep_gloo.so ]]; }
+has_gloo() { [[ -e $bin/../lib/liblockstep_gloo.so && -x $bin/lockstep ]]; }
+has_open_mpi() { [[ -e $bin/../lib/liblockstep_mpi.so ]] && mpirun --version 2>/dev/null | grep -q 'Open MPI'; }
 # run_workers NAME FILTER: runs a program on two workers that share the card. Their hosts exchange by Gloo, or by MPI where
 # Gloo is not there.
 run_workers() {
-  local name=$1 filter=$2 start=("$bin/lockstep" run -n 2 --)
-  if [[ ! -x $bin/$name || ! -x $bin/lockstep ]]; then
-    missing+=("$name" lockstep)
+  local name=$1 filter=$2 start
+  if has_gloo; then
+    start=("$bin/lockstep" run -n 2 --)
+  elif has_open_mpi; then
+    start=(mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2)
+  else
+    missing+=("Gloo or Open MPI, for two workers of $name")
     return
   fi
-  has_gloo || start=(mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2)
+  if [[ ! -x $bin/$name ]]; then
+    missing+=("$name")
+    return
+  fi
   report 2 "two workers of $name" env LOCKSTEP_ENGINE=nccl "${start[@]}" "$bin/$name" --gtest_filter="$filter" \
     --gtest_brief=1
 }
@@ -119,7 +127,7 @@ elif [[ $what == standin || $what == all ]]; then
   run_workers lockstep_conformance_test '*Workers2x*GPU*'
   # Not those of workers that are stopped: what notices them, heartbeats, has nothing to do with NCCL.
   faults='*SignalTest*kill*:*ThrowTest*:*SlowTest*:*MismatchTest*:*OwnerTest*:*ReturnTest*:*LeaveTest*:*ElsewhereTest*'
-  if has_gloo; then run lockstep_faults_test "$faults" env; else missing+=("Gloo, which lockstep_faults_test needs"); fi
+  if has_gloo; then run lockstep_faults_test "$faults" env; else missing+=("Gloo, for lockstep_faults_test"); fi
   unset LOCKSTEP_NCCL_STANDIN
 fi
 if [[ $what == memcheck || $what == all ]]; then
@@ -140,4 +148,4 @@ if ((num_passed == 0)); then
   echo "[check_gpu] no program ran: build the tests, or set LOCKSTEP_GPU_BIN to the folder that has them" >&2
   exit 1
 fi
-echo "check_gpu: all passed"
+echo "check_gpu: no failure: passed=$num_passed, not there=${#missing[@]}"
