@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests of GPUs on a machine that has one: check_gpu.sh [tests|standin|memcheck|racecheck|all]   default: all
 #
-#   tests       the conformance suites on cuda:0 and on two logical GPUs of it, and the suites that have cases for GPUs
+#   tests       the conformance suites on one GPU and on up to four logical GPUs, and the suites that have cases for GPUs
 #   standin     the conformance suites on replicas, and on two workers, whose NCCL is the stand-in of the tests; faults of
 #               workers
 #   memcheck    a small selection under compute-sanitizer: reads and writes out of range
@@ -88,18 +88,18 @@ run() {
   [[ $cases == *$'\n  '* ]] || return 0
   report 1 "$* $name" "$@" "$bin/$name" --gtest_filter="$filter" --gtest_brief=1
 }
-has_gloo() { [[ -e $bin/../lib/liblockstep_gloo.so && -x $bin/lockstep ]]; }
+has_gloo() { [[ -e $bin/../lib/liblockstep_gloo.so ]]; }
 has_open_mpi() { [[ -e $bin/../lib/liblockstep_mpi.so ]] && mpirun --version 2>/dev/null | grep -q 'Open MPI'; }
 # run_workers NAME FILTER: runs a program on two workers that share the card. Their hosts exchange by Gloo, or by MPI where
 # Gloo is not there.
 run_workers() {
   local name=$1 filter=$2 start
-  if has_gloo; then
+  if has_gloo && [[ -x $bin/lockstep ]]; then
     start=("$bin/lockstep" run -n 2 --)
   elif has_open_mpi; then
     start=(mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2)
   else
-    missing+=("Gloo or Open MPI, for two workers of $name")
+    missing+=("the command lockstep with Gloo, or Open MPI, for two workers of $name")
     return
   fi
   if [[ ! -x $bin/$name ]]; then
@@ -139,7 +139,8 @@ if [[ $what == memcheck || $what == all ]]; then
 fi
 if [[ $what == racecheck || $what == all ]]; then each_program "$kernel_cases" "$sanitizer" --tool racecheck --error-exitcode 86; fi
 
-((${#missing[@]} == 0)) || printf '%s\n' "${missing[@]}" | sort -u | sed 's/^/check_gpu: not there: /'
+if ((${#missing[@]})); then mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u); fi
+for each in "${missing[@]}"; do echo "check_gpu: not there: $each"; done
 if ((${#failed[@]})); then
   printf 'check_gpu: failed: %s\n' "${failed[@]}" >&2
   exit 1

@@ -1,11 +1,13 @@
 #include "lockstep/comm/job_engine.h"
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <sstream>
 
 #include "lockstep/base/env.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
 #include "lockstep/comm/device_collectives.h"
 #include "lockstep/comm/diagnostics/dump.h"
 #include "lockstep/comm/engines.h"
@@ -25,6 +27,8 @@ constexpr std::array kMessageEngines{
     EnginePreference{"mpi", "the job was started by MPI, whose network is the fastest there"},
     EnginePreference{"gloo", "it works between any hosts"},
 };
+
+constexpr std::chrono::milliseconds kReadTime{5000};
 
 /// Names the cards of this process, one a line; equal lines are one card. CUDA_VISIBLE_DEVICES does not matter.
 std::string card_names(const std::vector<int>& gpus) {
@@ -59,6 +63,9 @@ void JobEngine::choose() {
                        "] NCCL works between GPUs, and the replicas are on CPUs; use AUTO or RING");
   const bool nccl = (nccl_only || (any && !request_.gpus.empty())) && can_use_nccl(nccl_only);
   if (nccl && choose_for_messages(true)) return;
+  if (nccl && !nccl_only && job_->worker() == 0) {
+    LOCKSTEP_LOG(Warn) << "[" << request_.operation << "] collectives between GPUs go through the host: " << refusals_;
+  }
   if (!nccl_only && (asked_ == "shm" || any) && connect_memory()) return;
   if (!nccl_only && !nccl && choose_for_messages(false)) return;
   wait_for_readers("engines");
@@ -89,7 +96,8 @@ bool JobEngine::connect_memory() {
   }
   const SharedAllocation installs_the_allocator(true);  // before any replica computes
   name_ = "shm";
-  reason_ = c10::str("all ", job_->num_workers(), " workers are on one machine and share memory");
+  reason_ = c10::str("all ", job_->num_workers(), " workers are on one machine and share memory",
+                     refusals_.empty() ? "" : "; " + refusals_);
   return true;
 }
 
@@ -138,10 +146,11 @@ std::string JobEngine::ranks_on_one_card() {
   return shared;
 }
 
-/// Waits until all workers have read what each has said: those who throw then leave the job.
+/// Waits until all workers have read what each has said: those who throw then leave the job. Not for long: another
+/// worker may have other settings, and be elsewhere.
 void JobEngine::wait_for_readers(const char* what) {
   try {
-    job_->all_gather(c10::str(request_.name, "/", what, "/read"), "", request_.timeout);
+    job_->all_gather(c10::str(request_.name, "/", what, "/read"), "", std::min(request_.timeout, kReadTime));
   } catch (const CollectiveError&) {
     // Somebody has read and gone.
   }

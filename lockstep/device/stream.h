@@ -13,9 +13,9 @@
 /// everything here does nothing.
 namespace lockstep::detail {
 
-/// What a stream had queued at some moment, for others to wait for. Before `record`, and where it has thrown, that is
-/// nothing. Its GPU is current in all calls of LibTorch's event: these would make a context on the device that is
-/// current, or that they go back to.
+/// What a stream had queued at some moment, for others to wait for. Before the first `record` that is nothing. Its GPU
+/// is current in all calls of LibTorch's event: these would make a context on the device that is current, or that they
+/// go back to.
 class LOCKSTEP_API StreamEvent {
  public:
   StreamEvent() = default;

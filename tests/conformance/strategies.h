@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdlib>
 #include <functional>
 #include <memory>
@@ -38,6 +39,9 @@ struct NamedStrategy {
   bool has_workers() const { return local < replicas; }
   bool is_traced() const { return device.type() == c10::DeviceType::XLA; }
   c10::Device device_of(int replica) const { return devices->empty() ? device : devices->at(replica); }
+  bool is_on_one_device() const {
+    return std::all_of(devices->begin(), devices->end(), [&](c10::Device each) { return each == devices->front(); });
+  }
   bool is_on_device(const torch::Tensor& tensor) const {
     return tensor.device().type() == device.type() && (!device.has_index() || tensor.device() == device);
   }
@@ -48,14 +52,22 @@ inline std::ostream& operator<<(std::ostream& out, const NamedStrategy& strategy
 /// Names the cases of a suite by their strategies.
 inline std::string strategy_name(const ::testing::TestParamInfo<NamedStrategy>& info) { return info.param.name; }
 
-/// Makes four logical devices on each physical one and names some of them, on as many physical ones as there are.
-inline std::vector<std::string> spread_devices(const std::string& type, int count) {
+/// Makes four logical devices on each physical one and names `count` of them: on as many physical ones as there are,
+/// from number `first` on, or all on the first one.
+inline std::vector<std::string> name_devices(const std::string& type, int count, bool spread, int first = 0) {
   constexpr int kEach = 4;
   const auto physical = static_cast<int>(list_physical_devices(type).size());
   set_logical_devices_per_physical(type, std::vector<int>(static_cast<size_t>(physical), kEach));
+  const int used = spread ? physical : 1;
   std::vector<std::string> names;
-  for (int i = 0; i < count; ++i) names.push_back(type + ":" + std::to_string(i % physical * kEach + i / physical));
+  for (int i = 0; i < count; ++i) {
+    names.push_back(type + ":" + std::to_string((first + i) % used * kEach + i / used));
+  }
   return names;
+}
+
+inline std::vector<std::string> spread_devices(const std::string& type, int count, int first = 0) {
+  return name_devices(type, count, /*spread=*/true, first);
 }
 
 /// The device of replicas on GPUs: without an index where they are on several cards.
@@ -79,12 +91,13 @@ inline NamedStrategy mirrored(const std::string& type, int replicas, c10::Device
   return named;
 }
 
-/// Parameters are on the first device of type `parameters`.
+/// Parameters are on the first device of type `parameters`, and all replicas on one physical device: others would read
+/// a copy.
 inline NamedStrategy central(const std::string& type, int replicas, c10::Device device, const std::string& parameters) {
   NamedStrategy named{"Central" + type + std::to_string(replicas) + (parameters == type ? "" : "From" + parameters),
                       replicas, device, nullptr};
   named.make = [=, devices = named.devices] {
-    Strategy made = CentralStorageStrategy(spread_devices(type, replicas), parameters + ":0");
+    Strategy made = CentralStorageStrategy(name_devices(type, replicas, /*spread=*/false), parameters + ":0");
     *devices = devices_of(made);
     return made;
   };
@@ -119,7 +132,9 @@ inline std::vector<NamedStrategy> worker_strategies(const WorkerPlace& place) {
     for (int local = 1; local <= 2; ++local) {
       all.push_back({c10::str("Workers", place.num_workers, "x", local, "GPU"), place.num_workers * local,
                      gpu_of_replicas(),
-                     [=] { return Strategy(MultiWorkerMirroredStrategy(nullptr, {}, spread_devices("GPU", local))); },
+                     [=, first = place.index * local] {
+                       return Strategy(MultiWorkerMirroredStrategy(nullptr, {}, spread_devices("GPU", local, first)));
+                     },
                      local, place.index * local});
     }
   }
@@ -167,8 +182,8 @@ inline std::vector<NamedStrategy> all_strategies(at::ArrayRef<TpuSize> sizes = k
       all.push_back(mirrored("GPU", replicas, gpu_of_replicas()));
     }
     for (int replicas = 1; replicas <= 2; ++replicas) {
-      all.push_back(central("GPU", replicas, gpu_of_replicas(), "CPU"));
-      all.push_back(central("GPU", replicas, gpu_of_replicas(), "GPU"));
+      all.push_back(central("GPU", replicas, c10::Device(at::kCUDA, 0), "CPU"));
+      all.push_back(central("GPU", replicas, c10::Device(at::kCUDA, 0), "GPU"));
     }
   }
   return all;

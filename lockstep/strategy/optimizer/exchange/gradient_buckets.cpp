@@ -305,10 +305,10 @@ void GradientBuckets::State::wait() {
 /// The thread of the buckets has queued all that it was asked for, or has failed. A later pass must not wait for the
 /// event: this one may have been captured into a graph.
 void GradientBuckets::State::follow_queued() {
-  if (!queued) return;
+  const std::optional<StreamEvent> last = std::exchange(queued, std::nullopt);
+  if (!last) return;
   const c10::Device device = parameters[0].device();
-  queued->block(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
-  queued.reset();
+  last->block(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
 }
 
 GradientBuckets::GradientBuckets(std::vector<at::Tensor> parameters, const std::vector<char>& taken,
